@@ -1,0 +1,68 @@
+#!/usr/bin/env bash
+# Apache's own name server and broker, to check the tests themselves against.
+#
+#   peer.sh start      starts both; prints the name server's address
+#   peer.sh stop
+#
+# STATE is their directory (needed), NAMESRV_PORT (19876) and BROKER_PORT (20911)
+# their ports, RMQ_VERSION the release (5.5.0).
+set -euo pipefail
+here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
+: "${STATE:?set STATE to a directory}"
+namesrv_port=${NAMESRV_PORT:-19876} broker_port=${BROKER_PORT:-20911}
+
+spawn() { # NAME MEMORY CLASS ARGUMENT...
+    local name=$1 memory=$2
+    shift 2
+    setsid nohup java -XX:+UseSerialGC -Xms256m -Xmx"$memory" -XX:MaxDirectMemorySize=1g \
+        -Drocketmq.home.dir="$STATE" -Duser.home="$STATE" -Djava.io.tmpdir="$STATE" \
+        -cp "$STATE/conf:$jars/*" "$@" >"$STATE/$name.log" 2>&1 </dev/null &
+    echo $! >"$STATE/$name.pid"
+}
+wait_port() { # PORT
+    local i
+    for ((i = 0; i < 360; i++)); do
+        if (exec 3<>"/dev/tcp/127.0.0.1/$1") 2>/dev/null; then return 0; fi
+        sleep 0.25
+    done
+    echo "peer.sh: port $1 is not open after 90 s; logs are in $STATE" >&2
+    return 1
+}
+stop() { # NAME
+    local pid i
+    [[ -s $STATE/$1.pid ]] || return 0
+    pid=$(<"$STATE/$1.pid")
+    kill "$pid" 2>/dev/null || true
+    for ((i = 0; i < 80; i++)); do
+        kill -0 "$pid" 2>/dev/null || break
+        sleep 0.25
+    done
+    kill -KILL "$pid" 2>/dev/null || true
+    rm -f "$STATE/$1.pid"
+}
+
+case ${1:-} in
+start)
+    jars=$("$here/../jars.sh" "$here/pom.xml" "${RMQ_VERSION:-5.5.0}")
+    mkdir -p "$STATE/conf"
+    printf '%s\n' "listenPort=$namesrv_port" "kvConfigPath=$STATE/kvConfig.json" \
+        "configStorePath=$STATE/namesrv.properties" >"$STATE/conf/namesrv.conf"
+    printf '%s\n' brokerClusterName=DefaultCluster brokerName=broker-a brokerId=0 \
+        brokerIP1=127.0.0.1 "listenPort=$broker_port" "namesrvAddr=127.0.0.1:$namesrv_port" \
+        traceTopicEnable=true recallMessageEnable=true enablePropertyFilter=true diskMaxUsedSpaceRatio=95 \
+        "storePathRootDir=$STATE/store" "storePathCommitLog=$STATE/store/commitlog" >"$STATE/conf/broker.conf"
+    spawn namesrv 512m org.apache.rocketmq.namesrv.NamesrvStartup -c "$STATE/conf/namesrv.conf"
+    wait_port "$namesrv_port"
+    spawn broker 2g org.apache.rocketmq.broker.BrokerStartup -c "$STATE/conf/broker.conf"
+    wait_port "$broker_port"
+    echo "127.0.0.1:$namesrv_port"
+    ;;
+stop)
+    stop broker
+    stop namesrv
+    ;;
+*)
+    sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    exit 2
+    ;;
+esac
