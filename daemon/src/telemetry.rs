@@ -95,7 +95,7 @@ fn parse(filter: &str) -> Result<EnvFilter, TelemetryError> {
     // A lone word is a target to EnvFilter: "debgu" would silently switch all else off.
     for directive in filter.split(',').map(str::trim) {
         let is_level = directive.parse::<tracing_subscriber::filter::LevelFilter>().is_ok();
-        if !directive.contains(['=', '[']) && !is_level {
+        if directive.is_empty() || (!directive.contains(['=', '[']) && !is_level) {
             return Err(wrong(format!("`{directive}` is not a level")));
         }
     }
