@@ -16,11 +16,11 @@ need_root
 [[ $K8S_NODES =~ ^([0-9]|1[0-5])$ ]] || die "K8S_NODES must be 0 to 15"
 [[ -d /sys/fs/cgroup/memory || -f /sys/fs/cgroup/cgroup.controllers ]] || die "no cgroup file system at /sys/fs/cgroup"
 need_owner
+need_packages
 if [[ ! -e /sys/class/net/$BRIDGE ]]; then
     taken=$(ip -4 route show to match "$HOST_IP" | grep -v '^default' || true)
     [[ -z $taken ]] || die "the network $K8S_NET.0.0/16 is in use here ($taken): set K8S_NET to two other octets"
 fi
-need_packages
 "$KIT/build.sh" >/dev/null
 
 mkdir -p "$PKI" "$LOG" "$RUN" "$VOLUMES" "$K8S_HOME/etcd" "$K8S_HOME/nodes" "$K8S_HOME/conf"
