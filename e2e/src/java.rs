@@ -79,12 +79,15 @@ pub fn run_scenarios(mut command: Command, names: &[String]) -> Result<()> {
         .output()
         .with_context(|| format!("cannot run {command:?}"))?;
     let text = String::from_utf8_lossy(&output.stdout);
-    print!("{text}");
-    let passed = text.lines().filter(|line| line.starts_with("ok")).count();
-    let failed: Vec<&str> =
-        text.lines().filter(|line| !line.starts_with("ok") && !line.contains("passed,")).collect();
-    ensure!(failed.is_empty(), "failed:\n{}", failed.join("\n"));
-    ensure!(passed == names.len(), "{passed} of {} scenarios passed", names.len());
+    let (passed, failed): (Vec<&str>, Vec<&str>) = text
+        .lines()
+        .filter(|line| line.starts_with("ok ") || line.starts_with("not ok "))
+        .partition(|line| line.starts_with("ok "));
+    for line in passed.iter().chain(&failed) {
+        println!("    {line}");
+    }
+    ensure!(failed.is_empty(), "{} scenarios failed:\n{}", failed.len(), failed.join("\n"));
+    ensure!(passed.len() == names.len(), "{} of {} scenarios passed", passed.len(), names.len());
     ensure!(output.status.success(), "{command:?} failed ({})", output.status);
     Ok(())
 }

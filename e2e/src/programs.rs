@@ -16,7 +16,8 @@ pub fn root() -> &'static Path {
 
 /// The directory of the release binaries, which are built first if something changed.
 ///
-/// `E2E_BIN` names a directory of binaries to take as they are.
+/// `E2E_TARGET_DIR` names cargo's target directory for them, `E2E_BIN` a directory of binaries to
+/// take as they are.
 pub fn directory() -> Result<&'static Path> {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     if let Some(directory) = BUILT.get() {
@@ -38,10 +39,8 @@ pub fn path(name: &str) -> Result<PathBuf> {
 
 fn build() -> Result<PathBuf> {
     say("building the release programs");
-    let target = match std::env::var_os("E2E_TARGET_DIR") {
-        Some(given) => PathBuf::from(given),
-        None => root().join("target"),
-    };
+    let given = ["E2E_TARGET_DIR", "CARGO_TARGET_DIR"].into_iter().find_map(std::env::var_os);
+    let target = given.map_or_else(|| root().join("target"), PathBuf::from);
     let status = Command::new(env!("CARGO"))
         .current_dir(root())
         .args(["build", "--release", "--target-dir"])

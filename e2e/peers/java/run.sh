@@ -34,7 +34,7 @@ state=${STATE:-${TMPDIR:-/tmp}/rocketmq-java-$(id -u)}
 mkdir -p "$state/logs"
 options=(-Xmx512m -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Dfile.encoding=UTF-8
     -Duser.home="$state" -Djava.io.tmpdir="$state" -Drocketmq.home.dir="$state"
-    -Drocketmq.client.logRoot="$state/logs" -Drocketmq.client.logUseSlf4j=false)
+    -Dlogback.configurationFile="$here/logback.xml" -Drocketmq.client.logRoot="$state/logs" -Drocketmq.client.logUseSlf4j=false)
 if [[ $program == mqadmin ]]; then
     program=org.apache.rocketmq.tools.command.MQAdminStartup
 elif [[ $program == AdminCommands ]]; then

@@ -42,6 +42,8 @@ public class AdminCommands {
     private static final PrintStream REAL = System.out;
     private static final long LIMIT_SECONDS = Long.parseLong(env("CMD_TIMEOUT", "30"));
 
+    private static volatile boolean finished; // from then on an exit is an exit
+
     private final Map<String, String> variables = new LinkedHashMap<>();
     private int passed;
     private int failed;
@@ -59,6 +61,7 @@ public class AdminCommands {
             for (String line : Files.readAllLines(Paths.get(file))) commands.line(line.trim());
         commands.report();
         REAL.println(commands.passed + " passed, " + commands.failed + " failed");
+        finished = true;
         Runtime.getRuntime().halt(commands.failed > 0 ? 1 : 0);
     }
 
@@ -242,7 +245,7 @@ public class AdminCommands {
         @Override
         public void checkPermission(Permission permission) {
             String name = permission.getName();
-            if (name.startsWith("exitVM"))
+            if (name.startsWith("exitVM") && !finished)
                 throw new Exit(Integer.parseInt(name.substring(name.indexOf('.') + 1)));
         }
 
