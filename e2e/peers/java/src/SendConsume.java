@@ -44,7 +44,7 @@ import java.util.concurrent.atomic.AtomicLong;
  */
 public class SendConsume {
     private static final int SENDERS = 4;
-    private static final int FAILURES_SHOWN = 20;
+    private static final int FAILURES_SHOWN = 5;
     private static final long DRAIN_LIMIT_MS = 120_000;
 
     private static final AtomicLong next = new AtomicLong();
@@ -165,8 +165,13 @@ public class SendConsume {
             if (of.incrementAndGet() == 1) say("broker " + broker);
         } catch (Exception e) {
             if (failed.incrementAndGet() <= FAILURES_SHOWN)
-                say("failed " + body + ": " + String.valueOf(e).replaceAll("\\s+", " "));
+                say("failed " + body + ": " + reason(e));
         }
+    }
+
+    private static String reason(Throwable e) {
+        String text = e.getCause() == null ? e.toString() : e + " (" + e.getCause() + ")";
+        return text.replaceAll("See https\\S+ for further details\\.|\\s+", " ");
     }
 
     private static void waitUntilConsumed() throws InterruptedException {
