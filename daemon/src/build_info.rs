@@ -1,5 +1,7 @@
 //! What was built: shown by `--version` and as a metric.
 
+use std::sync::LazyLock;
+
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
@@ -13,8 +15,9 @@ pub const COMMIT: &str = match option_env!("BUILD_COMMIT") {
 };
 
 /// `0.1.0 (commit unknown)`, for `--version`.
-pub fn long_version() -> String {
-    format!("{VERSION} (commit {COMMIT})")
+pub fn long_version() -> &'static str {
+    static TEXT: LazyLock<String> = LazyLock::new(|| format!("{VERSION} (commit {COMMIT})"));
+    &TEXT
 }
 
 /// Registers `rocketmq_build_info{program,version,commit} 1`.

@@ -100,7 +100,7 @@ pub fn encode_head(
     let type_byte = match command.serialize_type {
         SerializeType::Json => {
             header_json::encode(command, buffer);
-            0
+            0u8
         }
         SerializeType::RocketMq => {
             header_rocketmq::encode(command, buffer);
@@ -118,7 +118,7 @@ pub fn encode_head(
     if let Some(space) = buffer.get_mut(start..start + LENGTH_BYTES + MARK_BYTES) {
         let mut space = space;
         space.put_i32(length);
-        space.put_u32((u32::from(type_byte as u8) << 24) | header_length);
+        space.put_u32((u32::from(type_byte) << 24) | header_length);
     }
     Ok(())
 }

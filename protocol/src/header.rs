@@ -155,6 +155,7 @@ macro_rules! header {
 pub(crate) use header;
 
 #[cfg(test)]
+#[allow(unreachable_pub, reason = "the macro under test makes public types")]
 mod tests {
     use super::*;
 
@@ -168,27 +169,27 @@ mod tests {
         }
     }
 
-    fn check(fields: &[(&'static str, &str)], expected: Result<Sample, HeaderError>) {
+    fn check(fields: &[(&'static str, &str)], expected: &Result<Sample, HeaderError>) {
         let fields: ExtFields = fields.iter().map(|(k, v)| (*k, *v)).collect();
-        assert_eq!(Sample::decode(&fields), expected);
+        assert_eq!(&Sample::decode(&fields), expected);
     }
 
     #[test]
     fn fields_are_required_optional_or_have_a_default() {
         let sample = Sample { name: "n".into(), count: -1, offset: None, order: false };
-        check(&[("name", "n"), ("count", "-1"), ("other", "x")], Ok(sample.clone()));
+        check(&[("name", "n"), ("count", "-1"), ("other", "x")], &Ok(sample.clone()));
         check(
             &[("name", "n"), ("count", "-1"), ("offset", "9"), ("order", "TRUE")],
-            Ok(Sample { offset: Some(9), order: true, ..sample }),
+            &Ok(Sample { offset: Some(9), order: true, ..sample }),
         );
-        check(&[("name", "n")], Err(HeaderError::Missing("count")));
+        check(&[("name", "n")], &Err(HeaderError::Missing("count")));
         let invalid = |field, value: &str, expected| {
             Err(HeaderError::Invalid { field, value: value.into(), expected })
         };
-        check(&[("name", "n"), ("count", "x")], invalid("count", "x", "a 32-bit integer"));
+        check(&[("name", "n"), ("count", "x")], &invalid("count", "x", "a 32-bit integer"));
         check(
             &[("name", "n"), ("count", "1"), ("offset", "1.5")],
-            invalid("offset", "1.5", "a 64-bit integer"),
+            &invalid("offset", "1.5", "a 64-bit integer"),
         );
     }
 

@@ -100,7 +100,9 @@ impl Channel {
             receiver.await.map_err(|_| self.closed_error())
         };
         let closed = self.inner.closed.cancelled();
+        // An answer that arrived just before the end of the connection counts.
         tokio::select! {
+            biased;
             answer = tokio::time::timeout(timeout, exchange) => answer.unwrap_or_else(|_| {
                 Err(RemotingError::Timeout { addr: self.inner.addr.clone(), timeout })
             }),
