@@ -23,7 +23,7 @@ pub use member_group::*;
 pub use offset::*;
 pub use topic::*;
 
-/// One queue of a topic on one broker name.
+/// One queue of a topic on one broker name, in the order in which clients share queues out.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 #[allow(missing_docs)]

@@ -72,7 +72,7 @@ impl Header for SendMessageRequestHeaderV2 {
             ("k", header.unit_mode.to_field()),
             ("l", header.max_reconsume_times.to_field()),
             ("m", header.batch.to_field()),
-            ("n", header.broker_name.to_field()),
+            ("bname", header.broker_name.to_field()),
         ];
         for (key, value) in values {
             if let Some(value) = value {
@@ -99,7 +99,11 @@ impl Header for SendMessageRequestHeaderV2 {
             unit_mode: get(fields, "k")?,
             max_reconsume_times: get(fields, "l")?,
             batch: get(fields, "m")?,
-            broker_name: get(fields, "n")?,
+            // Java has both names for it, depending on the serialisation.
+            broker_name: match get(fields, "bname")? {
+                None => get(fields, "n")?,
+                name => name,
+            },
         }))
     }
 }
