@@ -13,6 +13,8 @@ use crate::programs;
 
 /// Time for a server to start or to end.
 const LIMIT: Duration = Duration::from_secs(30);
+/// Added to every port, so that a cluster somebody runs here is not in the way.
+const PORT_OFFSET: u16 = 20_000;
 
 /// `rocketmq-operator local up` on `deploy/samples/local.yaml`: a name server and a broker.
 pub struct LocalMode {
@@ -27,18 +29,18 @@ impl LocalMode {
         command
             .args(["local", "up"])
             .arg(programs::root().join("deploy/samples/local.yaml"))
-            .arg("--data")
+            .args(["--port-offset", &PORT_OFFSET.to_string(), "--data"])
             .arg(directory.join("data"));
         let mut process = Process::start("local-mode", &mut command, directory)?;
-        process.wait_for("'ready'", LIMIT, |p| p.log().to_lowercase().contains("ready"))?;
+        process.wait_for("'ready'", LIMIT, |p| p.log().contains("is ready"))?;
         Ok(Self { process, directory: directory.to_owned() })
     }
 
     /// How clients reach it.
     pub fn target(&self) -> Target {
         Target {
-            namesrv: "127.0.0.1:9876".to_owned(),
-            broker: "127.0.0.1:10911".to_owned(),
+            namesrv: format!("127.0.0.1:{}", 9876 + PORT_OFFSET),
+            broker: format!("127.0.0.1:{}", 10911 + PORT_OFFSET),
             broker_name: "local-0".to_owned(),
             cluster: "local".to_owned(),
             dns: None,
