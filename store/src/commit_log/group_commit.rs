@@ -1,0 +1,73 @@
+//! The flusher: one `fdatasync` for everything that was written since the last one.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::CommitLog;
+use super::append::WrittenGroup;
+use crate::checkpoint::Checkpoint;
+use crate::metrics::Metrics;
+use crate::running_flags::RunningFlags;
+
+/// See the module.
+pub(crate) struct Flusher {
+    log: Arc<CommitLog>,
+    checkpoint: Arc<Checkpoint>,
+    flags: Arc<RunningFlags>,
+    metrics: Arc<Metrics>,
+}
+
+impl Flusher {
+    pub(crate) fn new(
+        log: Arc<CommitLog>,
+        checkpoint: Arc<Checkpoint>,
+        (flags, metrics): (Arc<RunningFlags>, Arc<Metrics>),
+    ) -> Self {
+        Self { log, checkpoint, flags, metrics }
+    }
+
+    /// Flushes all these groups at once, answers their senders, and passes what may now be read on.
+    pub(crate) fn flush(
+        &self,
+        groups: &mut Vec<WrittenGroup>,
+        mut flushed: impl FnMut(WrittenGroup),
+    ) {
+        let Some(last) = groups.last() else { return };
+        let is_flushed = self.flush_to(last.end, last.timestamp);
+        for mut group in groups.drain(..) {
+            if !is_flushed {
+                group.fail(&self.flags);
+                continue;
+            }
+            for (completion, result) in group.done.drain(..) {
+                completion.complete(Ok(result));
+            }
+            flushed(group);
+        }
+    }
+
+    /// Makes everything below `end` durable; `timestamp` is the store time of its last record.
+    /// Returns false, now and ever after, once a flush has failed.
+    pub(crate) fn flush_to(&self, end: i64, timestamp: i64) -> bool {
+        if self.flags.failure().is_some() {
+            return false;
+        }
+        let from = self.log.flushed();
+        if end <= from {
+            return true;
+        }
+        let begin = Instant::now();
+        for segment in self.log.segments_between(from, end) {
+            if let Err(error) = segment.file.sync_data() {
+                let path = segment.path.display();
+                self.flags.fail(&format!("flushing {path} failed: {error}"));
+                return false;
+            }
+        }
+        self.metrics.flush_micros.record_micros(begin.elapsed());
+        self.log.flushed.fetch_max(end, Ordering::AcqRel);
+        self.checkpoint.set_physic(timestamp);
+        true
+    }
+}

@@ -1,0 +1,67 @@
+//! Memory mapping of a commit log file for reading: the only `unsafe` of the project.
+
+use std::fs::File;
+use std::io;
+
+use bytes::Bytes;
+use memmap2::{Mmap, MmapOptions};
+
+/// A file mapped for reading from its start.
+///
+/// The mapping lives as long as any [`Bytes`] cut from it, also after the file is deleted.
+#[derive(Debug)]
+struct MappedFile(Mmap);
+
+impl AsRef<[u8]> for MappedFile {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+/// Maps the first `len` bytes of `file`; slices of the result share the mapping without a copy.
+///
+/// # Errors
+/// The file cannot be mapped, or is shorter than `len`.
+pub(crate) fn map(file: &File, len: usize) -> io::Result<Bytes> {
+    let size = file.metadata()?.len();
+    if size < len as u64 {
+        let text = format!("file has {size} bytes, {len} were to be mapped");
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+    }
+    // SAFETY: A mapping must not shrink and its bytes must not change while a slice is read.
+    // The store holds an exclusive lock on its directory, never shortens a mapped file, and hands
+    // out only ranges below its written offset, which are never written again: what recovery
+    // zeroes lies above every range handed out. A length beyond the file would fault; it was
+    // compared above.
+    #[allow(unsafe_code)]
+    let mapping = unsafe { MmapOptions::new().len(len).map(file) }?;
+    Ok(Bytes::from_owner(MappedFile(mapping)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::FileExt as _;
+
+    #[test]
+    fn a_slice_sees_writes_and_outlives_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, [0; 8192]).unwrap();
+        let file = File::options().read(true).write(true).open(&path).unwrap();
+        let bytes = map(&file, 8192).unwrap();
+        file.write_all_at(b"hello", 5000).unwrap();
+        let slice = bytes.slice(5000..5005);
+        std::fs::remove_file(&path).unwrap();
+        drop((file, bytes));
+        assert_eq!(slice, "hello");
+    }
+
+    #[test]
+    fn a_short_file_is_an_error() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(10).unwrap();
+        assert_eq!(map(&file, 11).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
+        assert_eq!(map(&file, 10).unwrap().len(), 10);
+    }
+}

@@ -1,0 +1,126 @@
+//! Putting a store together: locks, refuses what it cannot read, recovers, and builds the parts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use parking_lot::{Mutex, RwLock};
+
+use crate::checkpoint::Checkpoint;
+use crate::clock::Clock;
+use crate::commit_log::CommitLog;
+use crate::commit_log::append::Appender;
+use crate::commit_log::group_commit::Flusher;
+use crate::config::StoreConfig;
+use crate::consume_queue_table::ConsumeQueueTable;
+use crate::deleted_topics::DeletedTopics;
+use crate::disk::Disk;
+use crate::dispatch::{Dispatch, Dispatched, Records};
+use crate::error::StoreError;
+use crate::mailbox::Mailbox;
+use crate::metrics::Metrics;
+use crate::pending::Pending;
+use crate::pipeline::Pipeline;
+use crate::recovery::{Recovery, RecoveryReport};
+use crate::retention::Retention;
+use crate::running_flags::RunningFlags;
+
+/// A recovered store that nobody works on yet.
+pub(crate) struct Parts {
+    pub(crate) pipeline: Pipeline,
+    pub(crate) report: RecoveryReport,
+    pub(crate) appender: Appender,
+    pub(crate) dispatch: Dispatch,
+}
+
+/// Recovers the files and builds the parts of the store.
+pub(crate) fn recover(
+    config: Arc<StoreConfig>,
+    disk: Arc<dyn Disk>,
+    clock: Arc<dyn Clock>,
+    was_clean: bool,
+) -> Result<Parts, StoreError> {
+    let root = &config.store_path_root_dir;
+    let segment_bytes = config.mapped_file_size_commit_log;
+    let log = CommitLog::open(Arc::clone(&disk), &config.store_path_commit_log, segment_bytes)?;
+    let log = Arc::new(log);
+    let queues = Arc::new(ConsumeQueueTable::new(Arc::clone(&disk), &config));
+    let checkpoint = Arc::new(Checkpoint::open(&*disk, root)?);
+    let deleted = DeletedTopics::open(Arc::clone(&disk), &config)?;
+    let recovery = Recovery {
+        config: &config,
+        disk: &disk,
+        log: &log,
+        queues: &queues,
+        checkpoint: &checkpoint,
+        deleted: &deleted,
+        was_clean,
+    };
+    let report = recovery.run()?;
+    let flags = Arc::new(RunningFlags::default());
+    let metrics = Arc::new(Metrics::default());
+    let dispatched = Arc::new(Dispatched::default());
+    dispatched.set(report.log_end, report.last_store_timestamp);
+    let dispatchers = Arc::new(RwLock::default());
+    let watch = || (Arc::clone(&flags), Arc::clone(&metrics));
+    let appender =
+        Appender::new(Arc::clone(&log), Arc::clone(&clock), watch(), report.last_store_timestamp);
+    let dispatch = Dispatch::new(
+        Records(Arc::clone(&log)),
+        Arc::clone(&queues),
+        Arc::clone(&dispatchers),
+        Arc::clone(&dispatched),
+        watch(),
+    );
+    let pipeline = Pipeline {
+        flusher: Flusher::new(Arc::clone(&log), Arc::clone(&checkpoint), watch()),
+        retention: Retention {
+            config: Arc::clone(&config),
+            disk: Arc::clone(&disk),
+            log: Arc::clone(&log),
+            queues: Arc::clone(&queues),
+            flags: Arc::clone(&flags),
+            metrics: Arc::clone(&metrics),
+        },
+        pending: Pending::new(config.put_pending_bytes_max, config.put_pending_messages_max),
+        config,
+        disk,
+        clock,
+        log,
+        queues,
+        checkpoint,
+        deleted,
+        flags,
+        metrics,
+        dispatchers,
+        dispatched,
+        to_writer: Mailbox::new(),
+        to_flusher: Mailbox::new(),
+        to_dispatcher: Mailbox::new(),
+        to_keeper: Mailbox::new(),
+        stepped: Mutex::new(None),
+    };
+    Ok(Parts { pipeline, report, appender, dispatch })
+}
+
+/// Refuses stores that would be read wrong.
+pub(crate) fn refuse_other_kinds(disk: &dyn Disk, config: &StoreConfig) -> Result<(), StoreError> {
+    let root = &config.store_path_root_dir;
+    let queues = config.consume_queue_dir();
+    let batch_queues = root.join("batchconsumequeue");
+    let list = |dir: &PathBuf| disk.list(dir).map_err(StoreError::io("list", dir));
+    if list(&queues)?.iter().any(|entry| entry.name == "CURRENT") {
+        let reason = "its consume queues are a RocksDB (storeType=defaultRocksDB); only storeType=default \
+                      can be read";
+        return Err(StoreError::Unsupported { path: queues, reason });
+    }
+    if !list(&batch_queues)?.is_empty() {
+        let reason = "it has topics of the kind queue.type=BatchCQ, which cannot be read";
+        return Err(StoreError::Unsupported { path: batch_queues, reason });
+    }
+    if list(root)?.iter().any(|entry| entry.name.starts_with("dledger-")) {
+        let reason =
+            "its commit log is a DLedger (enableDLegerCommitLog=true), which cannot be read";
+        return Err(StoreError::Unsupported { path: root.clone(), reason });
+    }
+    Ok(())
+}
