@@ -249,7 +249,7 @@ pub(crate) fn upper_snake(key: &str) -> String {
 }
 
 /// The known name nearest to `wrong`, when it is near enough to be what was meant.
-pub(crate) fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
     let limit = (wrong.chars().count() / 4).clamp(1, 4);
     known

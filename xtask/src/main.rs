@@ -7,6 +7,7 @@ mod rust_text;
 mod tidy;
 
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::{Parser, Subcommand};
@@ -39,14 +40,24 @@ enum Command {
     },
 }
 
-fn main() -> anyhow::Result<()> {
+fn main() -> ExitCode {
+    match run(&Args::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: &Command) -> anyhow::Result<()> {
     let root = root()?;
-    match Args::parse().command {
+    match command {
         Command::Crds { check: true } => crd_files::check(&root),
         Command::Crds { check: false } => crd_files::write(&root),
         Command::Dag => dag::check(&root),
         Command::Tidy => tidy::check(&root),
-        Command::Ci { list } => ci::run(&root, list),
+        Command::Ci { list } => ci::run(&root, *list),
     }
 }
 
