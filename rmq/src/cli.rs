@@ -1,0 +1,89 @@
+//! The command line.
+
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+
+use crate::broker::BrokerCommand;
+use crate::duration::parse_duration;
+use crate::group::GroupCommand;
+use crate::message::MessageCommand;
+use crate::output::Format;
+use crate::route::RouteArgs;
+use crate::send::SendArgs;
+use crate::topic::TopicCommand;
+
+const EXAMPLES: &str = "\
+Examples:
+  rmq cluster                                  who is there
+  rmq topic create orders --queues 8           make a topic on every broker
+  rmq send orders 'hello' --tag a --key k1     send one message
+  rmq send orders --count 10000                send 10,000 and see how fast that was
+  rmq group progress payments                  how far behind a consumer group is
+
+Exit codes: 0 done, 1 failed, 2 wrong usage.";
+
+/// Send, consume, look at and administer a RocketMQ cluster.
+#[derive(Debug, Parser)]
+#[command(name = "rmq", version, after_help = EXAMPLES, max_term_width = 100)]
+pub(crate) struct Cli {
+    #[command(flatten)]
+    pub(crate) options: Options,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Args)]
+pub(crate) struct Options {
+    /// Name servers as host:port, several joined by ';'
+    #[arg(
+        short,
+        long,
+        global = true,
+        env = "NAMESRV_ADDR",
+        default_value = "127.0.0.1:9876",
+        value_name = "ADDRESSES"
+    )]
+    pub(crate) namesrv: String,
+    /// How to print results
+    #[arg(short, long, global = true, default_value = "table", value_enum)]
+    pub(crate) output: Format,
+    /// How long one request may take [default: 3s]; for consume, how long to wait for the next
+    /// message [default: for ever]. 500ms, 10s, 2m, 1h
+    #[arg(long, global = true, value_parser = parse_duration, value_name = "DURATION")]
+    pub(crate) timeout: Option<Duration>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Send messages: given ones, lines of standard input, or a load
+    Send(SendArgs),
+    /// List, create, change and delete topics
+    #[command(subcommand)]
+    Topic(TopicCommand),
+    /// Show where a topic is
+    Route(RouteArgs),
+    /// Show all brokers
+    Cluster,
+    /// List, create and delete consumer groups, and see how far they are
+    #[command(subcommand)]
+    Group(GroupCommand),
+    /// Look at and change brokers
+    #[command(subcommand)]
+    Broker(BrokerCommand),
+    /// Look messages up
+    #[command(subcommand)]
+    Message(MessageCommand),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+}

@@ -1,0 +1,71 @@
+//! `rmq`, the tool for people: send, consume, look at and administer a cluster.
+//!
+//! What is asked for goes to standard output, as aligned tables or as JSON; progress and errors go
+//! to standard error. Exit codes: 0 done, 1 failed (the error says what to do), 2 wrong usage.
+//!
+//! JSON is meant for programs: members are only ever added.
+
+mod broker;
+mod cli;
+mod cluster;
+mod duration;
+mod error;
+#[cfg(test)]
+mod golden;
+mod group;
+mod latency;
+mod message;
+mod output;
+mod route;
+mod send;
+mod session;
+mod source;
+mod table;
+mod topic;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::cli::{Cli, Command};
+use crate::error::RmqError;
+use crate::session::Session;
+
+/// Runs a command line and says how it ended.
+pub async fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version are no errors. Nothing can be done when printing fails.
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
+        }
+    };
+    match execute(cli).await {
+        Ok(()) => ExitCode::SUCCESS,
+        // Whoever reads the output has seen enough.
+        Err(RmqError::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => {
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("rmq: {error}");
+            ExitCode::from(if matches!(error, RmqError::Usage(_)) { 2 } else { 1 })
+        }
+    }
+}
+
+async fn execute(cli: Cli) -> Result<(), RmqError> {
+    let session = Session::start(&cli.options).await?;
+    let done = match &cli.command {
+        Command::Send(args) => send::run(&session, args).await,
+        Command::Topic(command) => topic::run(&session, command).await,
+        Command::Route(args) => route::run(&session, args).await,
+        Command::Cluster => cluster::run(&session).await,
+        Command::Group(command) => group::run(&session, command).await,
+        Command::Broker(command) => broker::run(&session, command).await,
+        Command::Message(command) => message::run(&session, command).await,
+    };
+    session.end().await;
+    done
+}
