@@ -1,0 +1,374 @@
+//! Figures under the names that Apache's broker uses, so that its dashboards work.
+
+use std::fmt;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::ConstGauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+use protocol::request_code::RequestCode;
+use protocol::response_code::ResponseCode;
+use protocol::topic_name;
+
+use crate::broker::Broker;
+
+/// Topics and groups that have series of their own at most.
+const SERIES_MAX: usize = 10_000;
+/// Upper bounds of the latency of requests, in milliseconds.
+const LATENCY_MS: [f64; 9] = [1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1_000.0, 2_000.0, 3_000.0];
+/// Upper bounds of the size of messages, in bytes.
+const SIZE_BYTES: [f64; 7] =
+    [1_024.0, 4_096.0, 524_288.0, 1_048_576.0, 2_097_152.0, 4_194_304.0, 16_777_216.0];
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TopicLabels {
+    topic: String,
+    message_type: &'static str,
+    is_system: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ConsumeLabels {
+    topic: String,
+    consumer_group: String,
+    is_retry: &'static str,
+    is_system: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RpcLabels {
+    protocol_type: &'static str,
+    request_code: String,
+    response_code: String,
+    is_long_polling: &'static str,
+    result: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct SizeLabels {
+    message_type: &'static str,
+}
+
+/// A message that was stored or handed out, for the counters.
+pub(crate) struct Counted<'a> {
+    pub(crate) topic: &'a str,
+    pub(crate) messages: usize,
+    pub(crate) bytes: usize,
+    pub(crate) is_system: bool,
+}
+
+type MakeHistogram = fn() -> Histogram;
+
+/// Counters of a broker. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Metrics {
+    messages_in: Family<TopicLabels, Counter>,
+    throughput_in: Family<TopicLabels, Counter>,
+    message_size: Family<SizeLabels, Histogram, MakeHistogram>,
+    messages_out: Family<ConsumeLabels, Counter>,
+    throughput_out: Family<ConsumeLabels, Counter>,
+    send_to_dlq: Family<ConsumeLabels, Counter>,
+    rpc_latency: Family<RpcLabels, Histogram, MakeHistogram>,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            messages_in: Family::default(),
+            throughput_in: Family::default(),
+            message_size: Family::new_with_constructor(|| Histogram::new(SIZE_BYTES)),
+            messages_out: Family::default(),
+            throughput_out: Family::default(),
+            send_to_dlq: Family::default(),
+            rpc_latency: Family::new_with_constructor(|| Histogram::new(LATENCY_MS)),
+        }
+    }
+}
+
+impl Metrics {
+    /// Adds everything about `cluster` and `broker` to `registry`; what has to be asked of the
+    /// running broker is there once `running` is set.
+    pub(crate) fn register(
+        &self,
+        registry: &mut Registry,
+        (cluster, broker): (&str, &str),
+        running: &Arc<OnceLock<Weak<Broker>>>,
+    ) {
+        let labels = [("cluster", cluster), ("node_type", "broker"), ("node_id", broker)];
+        let labels = labels.map(|(name, value)| (name.into(), value.to_owned().into()));
+        let registry = labels
+            .into_iter()
+            .fold(registry, |registry, label| registry.sub_registry_with_label(label));
+        let running = Arc::clone(running);
+        registry.register("rocketmq_messages_in", "Messages stored", self.messages_in.clone());
+        registry.register("rocketmq_throughput_in", "Bytes stored", self.throughput_in.clone());
+        registry.register(
+            "rocketmq_message_size",
+            "Size of stored messages in bytes",
+            self.message_size.clone(),
+        );
+        registry.register(
+            "rocketmq_messages_out",
+            "Messages handed to consumers",
+            self.messages_out.clone(),
+        );
+        registry.register(
+            "rocketmq_throughput_out",
+            "Bytes handed to consumers",
+            self.throughput_out.clone(),
+        );
+        registry.register(
+            "rocketmq_send_to_dlq_messages",
+            "Messages that became dead letters",
+            self.send_to_dlq.clone(),
+        );
+        registry.register(
+            "rocketmq_rpc_latency",
+            "Milliseconds from a request to its answer",
+            self.rpc_latency.clone(),
+        );
+        registry.register_collector(Box::new(Running { running }));
+    }
+
+    /// Messages were stored.
+    pub(crate) fn stored(&self, counted: &Counted<'_>, message_type: &'static str) {
+        let labels = TopicLabels {
+            topic: counted.topic.to_owned(),
+            message_type,
+            is_system: flag(counted.is_system),
+        };
+        self.messages_in.get_or_create(&labels).inc_by(counted.messages as u64);
+        self.throughput_in.get_or_create(&labels).inc_by(counted.bytes as u64);
+        let size = counted.bytes as f64 / counted.messages.max(1) as f64;
+        self.message_size.get_or_create(&SizeLabels { message_type }).observe(size);
+    }
+
+    /// Messages were handed to a consumer.
+    pub(crate) fn consumed(&self, counted: &Counted<'_>, group: &str) {
+        let labels = consume_labels(counted, group);
+        self.messages_out.get_or_create(&labels).inc_by(counted.messages as u64);
+        self.throughput_out.get_or_create(&labels).inc_by(counted.bytes as u64);
+    }
+
+    /// A message became a dead letter.
+    pub(crate) fn dead_letter(&self, counted: &Counted<'_>, group: &str) {
+        self.send_to_dlq.get_or_create(&consume_labels(counted, group)).inc();
+    }
+
+    /// A request was answered.
+    pub(crate) fn answered(
+        &self,
+        (request, response): (RequestCode, ResponseCode),
+        (is_long_polling, is_oneway): (bool, bool),
+        took: Duration,
+    ) {
+        let name = |name: Option<&str>, code: i32| match name {
+            Some(name) => name.to_lowercase(),
+            None => code.to_string(),
+        };
+        // Codes that nobody knows would make as many series as a peer likes.
+        let known = request.name().map_or(-1, |_| request.0);
+        let labels = RpcLabels {
+            protocol_type: "remoting",
+            request_code: name(request.name(), known),
+            response_code: name(response.name(), response.0),
+            is_long_polling: flag(is_long_polling),
+            result: match (is_oneway, response) {
+                (true, _) => "oneway",
+                (_, ResponseCode::SYSTEM_ERROR) => "process_request_failed",
+                _ => "success",
+            },
+        };
+        self.rpc_latency.get_or_create(&labels).observe(took.as_secs_f64() * 1_000.0);
+    }
+
+    /// Forgets a topic that is no more.
+    pub(crate) fn remove_topic(&self, topic: &str, is_system: bool) {
+        for message_type in ["normal", "fifo", "delay", "transaction"] {
+            let labels =
+                TopicLabels { topic: topic.to_owned(), message_type, is_system: flag(is_system) };
+            self.messages_in.remove(&labels);
+            self.throughput_in.remove(&labels);
+        }
+    }
+
+    /// Forgets a group of a topic.
+    pub(crate) fn remove_group(&self, topic: &str, group: &str, is_system: bool) {
+        let counted = Counted { topic, messages: 0, bytes: 0, is_system };
+        let labels = consume_labels(&counted, group);
+        self.messages_out.remove(&labels);
+        self.throughput_out.remove(&labels);
+        self.send_to_dlq.remove(&labels);
+    }
+}
+
+fn consume_labels(counted: &Counted<'_>, group: &str) -> ConsumeLabels {
+    ConsumeLabels {
+        topic: counted.topic.to_owned(),
+        consumer_group: group.to_owned(),
+        is_retry: flag(topic_name::is_retry(counted.topic)),
+        is_system: flag(counted.is_system || topic_name::is_system_group(group)),
+    }
+}
+
+const fn flag(is_set: bool) -> &'static str {
+    if is_set { "true" } else { "false" }
+}
+
+/// What is asked of the broker at each scrape.
+#[derive(Debug)]
+struct Running {
+    running: Arc<OnceLock<Weak<Broker>>>,
+}
+
+/// One gauge with its series.
+struct Gauge<'a> {
+    name: &'a str,
+    help: &'a str,
+}
+
+impl Gauge<'_> {
+    fn encode<L: EncodeLabelSet>(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        series: impl IntoIterator<Item = (L, f64)>,
+    ) -> fmt::Result {
+        let sample = ConstGauge::new(0.0_f64);
+        let mut metric =
+            encoder.encode_descriptor(self.name, self.help, None, sample.metric_type())?;
+        for (labels, value) in series.into_iter().take(SERIES_MAX) {
+            ConstGauge::new(value).encode(metric.encode_family(&labels)?)?;
+        }
+        Ok(())
+    }
+}
+
+impl Collector for Running {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        let Some(broker) = self.running.get().and_then(Weak::upgrade) else { return Ok(()) };
+        encode_node(&broker, &mut encoder)?;
+        encode_storage(&broker, &mut encoder)?;
+        encode_clients(&broker, &mut encoder)?;
+        encode_lag(&broker, &mut encoder)
+    }
+}
+
+const NO_LABELS: [(&str, &str); 0] = [];
+const STORAGE_LABELS: [(&str, &str); 2] = [("storage_type", "local"), ("storage_medium", "disk")];
+
+fn encode_node(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let settings = broker.settings();
+    for (name, help, value) in [
+        (
+            "rocketmq_broker_permission",
+            "What clients may do: 4 read, 2 write",
+            f64::from(settings.broker_permission),
+        ),
+        ("rocketmq_topic_number", "Topics", broker.topics.len() as f64),
+        ("rocketmq_consumer_group_number", "Consumer groups", broker.groups.len() as f64),
+        ("rocketmq_pull_hold", "Pulls that wait for a message", broker.hold.held() as f64),
+        (
+            "rocketmq_registered_name_servers",
+            "Name servers that know this broker",
+            broker.name_servers.registered() as f64,
+        ),
+    ] {
+        Gauge { name, help }.encode(encoder, [(NO_LABELS, value)])?;
+    }
+    Ok(())
+}
+
+fn encode_storage(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let stats = broker.store.stats();
+    let bytes = |from: i64, to: i64| to.saturating_sub(from).max(0) as f64;
+    for (name, help, value) in [
+        (
+            "rocketmq_storage_size",
+            "Bytes of the commit log",
+            bytes(stats.log_min_offset, stats.log_max_offset),
+        ),
+        (
+            "rocketmq_storage_flush_behind_bytes",
+            "Bytes that are written and not yet flushed",
+            bytes(stats.log_flushed_offset, stats.log_max_offset),
+        ),
+        (
+            "rocketmq_storage_dispatch_behind_bytes",
+            "Bytes that are written and not yet readable",
+            bytes(stats.log_dispatched_offset, stats.log_max_offset),
+        ),
+        (
+            "rocketmq_storage_message_reserve_time",
+            "Age of the oldest message in milliseconds",
+            broker.message_reserve_ms() as f64,
+        ),
+        (
+            "rocketmq_storage_put_pending_bytes",
+            "Bytes accepted and not yet readable",
+            stats.pending_bytes as f64,
+        ),
+    ] {
+        Gauge { name, help }.encode(encoder, [(STORAGE_LABELS, value)])?;
+    }
+    Ok(())
+}
+
+fn encode_clients(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let producers = broker.producers.counts().into_iter().map(|((language, version), count)| {
+        let labels = [("language", language.to_lowercase()), ("version", format!("v{version}"))];
+        (labels, count as f64)
+    });
+    let gauge = Gauge { name: "rocketmq_producer_connections", help: "Connections of producers" };
+    gauge.encode(encoder, producers)?;
+    let consumers =
+        broker.consumers.counts().into_iter().map(|((group, language, version, mode), count)| {
+            let is_system = flag(topic_name::is_system_group(&group));
+            let labels = [
+                ("consumer_group", group),
+                ("language", language.to_lowercase()),
+                ("version", format!("v{version}")),
+                ("consume_mode", mode.to_owned()),
+                ("is_system", is_system.to_owned()),
+            ];
+            (labels, count as f64)
+        });
+    let gauge = Gauge { name: "rocketmq_consumer_connections", help: "Connections of consumers" };
+    gauge.encode(encoder, consumers)
+}
+
+/// Name, description and value of one figure about lag.
+type LagFigure = (&'static str, &'static str, fn(&crate::lag::Lag) -> i64);
+
+fn encode_lag(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let lags = broker.lags();
+    let labels = |lag: &crate::lag::Lag| {
+        let counted = Counted { topic: &lag.topic, messages: 0, bytes: 0, is_system: false };
+        consume_labels(&counted, &lag.group)
+    };
+    let figures: [LagFigure; 4] = [
+        ("rocketmq_consumer_lag_messages", "Messages not yet consumed", |lag| lag.messages),
+        (
+            "rocketmq_consumer_lag_latency",
+            "Age of the oldest message not yet consumed, in milliseconds",
+            |lag| lag.latency_ms,
+        ),
+        (
+            "rocketmq_consumer_inflight_messages",
+            "Messages handed out and not yet acknowledged",
+            |lag| lag.inflight,
+        ),
+        ("rocketmq_consumer_ready_messages", "Messages not yet handed out", |lag| {
+            lag.messages - lag.inflight
+        }),
+    ];
+    for (name, help, figure) in figures {
+        let series = lags.iter().map(|lag| (labels(lag), figure(lag) as f64));
+        Gauge { name, help }.encode(encoder, series)?;
+    }
+    Ok(())
+}
