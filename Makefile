@@ -1,0 +1,61 @@
+# What people run. Each target does all the set-up that it needs, says what it does, and works twice.
+
+CACHE := $(if $(XDG_CACHE_HOME),$(XDG_CACHE_HOME),$(HOME)/.cache)/rocketmq-rs
+TOOLS := $(CACHE)/tools
+TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),$(CURDIR)/target)
+export CARGO_TARGET_DIR := $(TARGET)
+export PATH := $(TOOLS)/bin:$(PATH)
+DENY_VERSION := 0.20.2
+SERVERS := -p namesrv -p broker -p operator -p rmq
+STEP = @printf '\n== %s\n'
+
+.PHONY: help build demo demo-kubernetes test check unit stock-clients kubernetes bench clean
+
+help:
+	@echo 'make demo              a cluster on this machine; send, consume, see the result'
+	@echo 'make demo-kubernetes   the operator and a cluster on a real Kubernetes on this machine'
+	@echo 'make test              every check and test, with stock clients and a real Kubernetes'
+	@echo 'make bench             the stock Java client against our broker and Apache'"'"'s, in turn'
+	@echo 'make clean             remove what was built here (caches in $(CACHE) stay)'
+
+build:
+	$(STEP) 'Building the programs (release)'
+	cargo build --release --locked $(SERVERS)
+
+demo: build
+	deploy/demo.sh $(TARGET)/release
+
+demo-kubernetes: build
+	e2e/kubernetes/demo.sh
+
+# In the order in which a failure is cheapest to find.
+test: check unit stock-clients kubernetes
+	$(STEP) 'All tests passed'
+
+check: $(TOOLS)/deny-$(DENY_VERSION)
+	$(STEP) 'Format, style, crate edges, generated files, lints, dependencies'
+	cargo run -q --locked -p xtask -- check
+
+unit:
+	$(STEP) 'Unit and integration tests'
+	cargo test --locked --workspace --exclude e2e
+
+stock-clients: build
+	$(STEP) 'Stock Java and Go clients and mqadmin against local mode'
+	cargo test --locked -p e2e --test java_local -- --nocapture
+
+kubernetes: build
+	$(STEP) 'A real Kubernetes: install, send, change, grow, kill, delete'
+	cargo test --locked -p e2e --test kubernetes -- --nocapture
+
+bench: build
+	e2e/peers/bench.sh $(TARGET)/release
+
+clean:
+	cargo clean
+	rm -rf .rocketmq
+
+$(TOOLS)/deny-$(DENY_VERSION):
+	$(STEP) 'Installing cargo-deny $(DENY_VERSION) into $(TOOLS) (a few minutes, once)'
+	cargo install cargo-deny --version $(DENY_VERSION) --locked --root $(TOOLS)
+	touch $@
