@@ -1,6 +1,6 @@
 //! Tooling of this workspace: `cargo run -p xtask -- COMMAND`. People and CI call the same.
 
-mod ci;
+mod checks;
 mod crd_files;
 mod dag;
 mod rust_text;
@@ -32,8 +32,8 @@ enum Command {
     Dag,
     /// Check the style rules that no compiler checks
     Tidy,
-    /// Run every check that CI runs, in its order, up to the first that fails
-    Ci {
+    /// Run every check that runs no test, in order, up to the first that fails
+    Check {
         /// Only print the steps
         #[arg(long)]
         list: bool,
