@@ -1,0 +1,89 @@
+//! The objects of a group.
+
+use super::validate::ValidGroup;
+use crate::build::config_map::ConfigFile;
+use crate::build::pod::{self, DATA_FOLDER, PodParts, Port};
+use crate::build::stateful_set::{StatefulSetParts, stateful_set};
+use crate::label::{self, Component};
+use crate::port;
+use crds::Flush;
+use k8s_openapi::api::apps::v1::StatefulSet;
+use k8s_openapi::api::core::v1::ConfigMap;
+use std::collections::BTreeMap;
+
+/// One broker each until replication exists.
+pub(super) const REPLICAS: i32 = 1;
+/// A broker writes all that is in memory to its disk before it ends.
+const GRACE_SECONDS: i64 = 120;
+const CPU_DEFAULT: &str = "100m";
+const MEMORY_DEFAULT: &str = "256Mi";
+
+/// The objects of a group.
+#[derive(Clone, Debug)]
+pub(super) struct GroupObjects {
+    pub(super) config_map: ConfigMap,
+    pub(super) set: StatefulSet,
+}
+
+pub(super) fn build(group: &ValidGroup) -> GroupObjects {
+    let ValidGroup { owner, name, spec, affinity } = group;
+    let labels = label::group_labels(&owner.cluster, name);
+    let file = broker_conf(group);
+    let host = owner.service_host(Component::Broker);
+    let template = pod::template(PodParts {
+        component: Component::Broker,
+        cluster: owner.cluster.clone(),
+        labels: labels.clone(),
+        image: spec.image.clone(),
+        image_pull_policy: spec.image_pull_policy,
+        image_pull_secrets: spec.image_pull_secrets.clone().unwrap_or_default(),
+        arguments: vec!["-c".to_owned(), pod::config_path(file.name)],
+        // The one setting that differs between pods of a group: environment beats file.
+        environment: vec![("BROKER_IP1", format!("$(POD_NAME).{host}"))],
+        ports: port::BROKER.map(|(name, number)| Port { name, number }).to_vec(),
+        resources: pod::resources(spec.resources.as_ref(), CPU_DEFAULT, MEMORY_DEFAULT),
+        config_map: name.clone(),
+        config_hash: file.hash(),
+        data_is_claimed: true,
+        settings: spec.pod.clone().unwrap_or_default(),
+        affinity: affinity.clone(),
+        grace_seconds: GRACE_SECONDS,
+    });
+    let parts = StatefulSetParts {
+        name: name.clone(),
+        labels: labels.clone(),
+        selector: label::group_selector(&owner.cluster, name),
+        service: label::component_name(&owner.cluster, Component::Broker),
+        replicas: REPLICAS,
+        template,
+        storage: Some(spec.storage.clone()),
+    };
+    GroupObjects {
+        config_map: file.config_map(owner, name.clone(), labels),
+        set: stateful_set(owner, parts),
+    }
+}
+
+/// broker.conf: what people say, then what follows from other fields.
+fn broker_conf(group: &ValidGroup) -> ConfigFile {
+    let spec = &group.spec;
+    let flush = match spec.flush {
+        Flush::Async => "ASYNC_FLUSH",
+        Flush::Sync => "SYNC_FLUSH",
+    };
+    let mut entries: BTreeMap<String, String> = spec.config.clone().unwrap_or_default();
+    for (key, value) in [
+        ("brokerClusterName", spec.cluster.clone()),
+        ("brokerName", group.name.clone()),
+        ("brokerId", "0".to_owned()),
+        ("brokerRole", "ASYNC_MASTER".to_owned()),
+        ("namesrvAddr", spec.name_server_address.clone()),
+        ("listenPort", port::BROKER_REMOTING.to_string()),
+        ("metricsPromExporterPort", port::BROKER_HEALTH.to_string()),
+        ("flushDiskType", flush.to_owned()),
+        ("storePathRootDir", format!("{DATA_FOLDER}/store")),
+    ] {
+        entries.insert(key.to_owned(), value);
+    }
+    ConfigFile::new("broker.conf", &entries)
+}
