@@ -4,16 +4,18 @@
 //! which commit log, consume queues and index are on the disk, the offset flushed by the master, and
 //! the confirmed offset. It says where recovery begins, so each may be late but never early.
 //!
-//! Bytes 40 to 56 are ours; Apache's broker leaves them alone: the commit log offset below which log
+//! Bytes 40 to 60 are ours; Apache's broker leaves them alone: the commit log offset below which log
 //! and queues are on the disk (i64), a CRC-32 of bytes 0 to 48, and a magic number. The checksum no
-//! longer fits when Apache's broker has used the store since, and then only the times count.
+//! longer fits when Apache's broker has used the store since, and then only the times count. Bytes 56
+//! to 60 are not zero when a flush failed: the kernel then keeps data in memory that it will never
+//! write, so the next start must write again whatever it finds behind that offset.
 //!
 //! `abort` exists while a broker runs.
 
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 
 use bytes::{Buf as _, BufMut as _};
 use parking_lot::Mutex;
@@ -23,7 +25,8 @@ use crate::error::StoreError;
 
 const CHECKPOINT_BYTES: u64 = 4096;
 /// Bytes in use: they lie in one sector, so a write of them is never torn.
-const USED_BYTES: usize = 56;
+const USED_BYTES: usize = 60;
+const FAILURE_AT: usize = 56;
 /// Says that the position is ours. Persisted.
 const POSITION_MAGIC: u32 = 0x5251_5350;
 /// Store times within this of the checkpoint count as not yet flushed (as in Apache's broker).
@@ -41,6 +44,9 @@ pub(crate) struct Checkpoint {
     confirmed: i64,
     /// -1 when unknown.
     position: AtomicI64,
+    is_flush_failed: bool,
+    /// A flush failed in this run.
+    has_failed: AtomicBool,
     /// What the file says, to leave it alone while nothing changes.
     on_disk: Mutex<[u8; USED_BYTES]>,
 }
@@ -79,6 +85,8 @@ impl Checkpoint {
             master_flushed,
             confirmed,
             position: AtomicI64::new(position),
+            has_failed: AtomicBool::new(false),
+            is_flush_failed: on_disk[FAILURE_AT..] != [0; 4],
             on_disk: Mutex::new(on_disk),
         })
     }
@@ -97,6 +105,22 @@ impl Checkpoint {
     /// The commit log offset below which log and queues are on the disk, if it is known.
     pub(crate) fn position(&self) -> Option<i64> {
         Some(self.position.load(Ordering::Acquire)).filter(|position| *position >= 0)
+    }
+
+    /// Whether a flush failed in an earlier run, since when no recovery has succeeded.
+    pub(crate) fn is_flush_failed(&self) -> bool {
+        self.is_flush_failed
+    }
+
+    /// Notes for the next start that a flush failed. The note need not be durable: after a loss of
+    /// power the memory that it warns of is gone as well.
+    pub(crate) fn note_flush_failure(&self) {
+        let note = self.file.write_all_at(&[1; 4], FAILURE_AT as u64);
+        if let Err(error) = note {
+            tracing::error!(%error, "the failed flush could not be noted in the checkpoint");
+        }
+        self.on_disk.lock()[FAILURE_AT..].fill(1);
+        self.has_failed.store(true, Ordering::Release);
     }
 
     /// The log is on the disk up to a record stored at this time.
@@ -125,6 +149,7 @@ impl Checkpoint {
         let mut fields = &mut bytes[48..];
         fields.put_u32(crc);
         fields.put_u32(POSITION_MAGIC);
+        fields.put_slice(&[u8::from(self.has_failed.load(Ordering::Acquire)); 4]);
         let mut on_disk = self.on_disk.lock();
         if *on_disk != bytes {
             self.file.write_all_at(&bytes, 0).map_err(StoreError::io("write", &self.path))?;
@@ -197,6 +222,13 @@ mod tests {
         assert_eq!(written.len(), 4096);
         let position = || Checkpoint::open(&RealDisk, dir.path()).unwrap().position();
         assert_eq!(position(), Some(573));
+        assert!(!Checkpoint::open(&RealDisk, dir.path()).unwrap().is_flush_failed());
+        checkpoint.note_flush_failure();
+        checkpoint.flush().unwrap();
+        let checkpoint = Checkpoint::open(&RealDisk, dir.path()).unwrap();
+        assert!(checkpoint.is_flush_failed());
+        checkpoint.flush().unwrap();
+        assert!(!Checkpoint::open(&RealDisk, dir.path()).unwrap().is_flush_failed());
         // Apache's broker writes another time.
         written[7] = 0x91;
         std::fs::write(&path, &written).unwrap();

@@ -200,9 +200,9 @@ impl ConsumeQueue {
     }
 
     /// Writes what is staged and makes it readable. After an error it stays staged, and the call
-    /// may be repeated. Calls `written` with the first byte of each file touched, and whether it is
-    /// new.
-    pub(crate) fn commit(&self, mut written: impl FnMut(i64, bool)) -> Result<(), StoreError> {
+    /// may be repeated. Calls `touch` with the first byte of each file before it is written, and
+    /// whether it is new.
+    pub(crate) fn commit(&self, mut touch: impl FnMut(i64, bool)) -> Result<(), StoreError> {
         let mut staged = self.staged.lock();
         if !self.is_deleted() {
             let mut offset = self.max_offset();
@@ -212,8 +212,7 @@ impl ConsumeQueue {
                 let room = start + self.shared.file_bytes - offset * UNIT;
                 let length = rest.len().min(usize::try_from(room).expect("a file is not full"));
                 let (now, later) = rest.split_at(length);
-                let is_new = self.write(start, offset, now)?;
-                written(start, is_new);
+                self.write(offset, now, &mut touch)?;
                 offset += i64::try_from(length / UNIT_BYTES).expect("units of one file");
                 rest = later;
             }
@@ -226,17 +225,22 @@ impl ConsumeQueue {
         Ok(())
     }
 
-    fn write(&self, start: i64, offset: i64, units: &[u8]) -> Result<bool, StoreError> {
+    fn write(
+        &self,
+        offset: i64,
+        units: &[u8],
+        touch: &mut impl FnMut(i64, bool),
+    ) -> Result<(), StoreError> {
+        let start = self.file_start(offset);
         let is_new = !self.files.read().contains(&start);
         let file = if is_new {
             self.create(start, offset)?
         } else {
             self.file(start).map_err(|error| StoreError::io("open", &self.path(start))(error))?
         };
-        let position = (offset * UNIT).abs_diff(start);
-        let written = file.write_all_at(units, position);
-        written.map_err(|error| StoreError::io("write", &self.path(start))(error))?;
-        Ok(is_new)
+        touch(start, is_new);
+        let written = file.write_all_at(units, (offset * UNIT).abs_diff(start));
+        written.map_err(|error| StoreError::io("write", &self.path(start))(error))
     }
 
     /// Makes a new file. When the queue begins in its middle the place before is filled, so that
@@ -290,7 +294,11 @@ impl ConsumeQueue {
         }
         let queue = self.dir();
         for dir in [queue.as_path(), &self.shared.root.join(&*self.topic), &self.shared.root] {
-            self.shared.disk.sync_dir(dir).map_err(StoreError::io("sync", dir))?;
+            match self.shared.disk.sync_dir(dir) {
+                // A queue without messages has no directory.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                outcome => outcome.map_err(StoreError::io("sync", dir))?,
+            }
         }
         Ok(())
     }
@@ -396,7 +404,12 @@ impl ConsumeQueue {
     }
 
     /// Forgets all messages from `offset` on: zeroes the rest of their file and removes later ones.
-    pub(crate) fn truncate(&self, offset: i64) -> Result<(), StoreError> {
+    /// Calls `touch` with the first byte of each file changed, and whether it was removed.
+    pub(crate) fn truncate(
+        &self,
+        offset: i64,
+        mut touch: impl FnMut(i64, bool),
+    ) -> Result<(), StoreError> {
         let keep = self.file_start(offset);
         let starts: Vec<i64> = self.files.read().iter().copied().collect();
         let oldest = starts.first().copied();
@@ -405,16 +418,18 @@ impl ConsumeQueue {
             // The oldest file stays even when it becomes empty: it keeps the numbers.
             let is_empty = start == keep && offset * UNIT == start && Some(start) != oldest;
             if start > keep || is_empty {
+                touch(start, true);
                 self.remove_file(start)?;
             } else if start == keep {
                 let position = (offset * UNIT).abs_diff(start);
                 let rest = self.shared.file_bytes.cast_unsigned() - position;
-                let zero = || {
+                let mut zero = || {
                     let file = self.file(start)?;
-                    match file.next_data(position)? {
-                        Some(_) => file.zero(position, rest),
-                        None => Ok(()),
+                    if file.next_data(position)?.is_some() {
+                        touch(start, false);
+                        file.zero(position, rest)?;
                     }
+                    Ok(())
                 };
                 zero().map_err(StoreError::io("truncate", &path))?;
             }
@@ -482,8 +497,12 @@ impl ConsumeQueue {
     }
 
     /// Fills the place of messages that the log lacks, so that the next one gets `queue_offset`.
-    /// Nothing may be staged.
-    pub(crate) fn skip_to(&self, queue_offset: i64) -> Result<(), StoreError> {
+    /// Nothing may be staged. `touch` as for [`ConsumeQueue::commit`].
+    pub(crate) fn skip_to(
+        &self,
+        queue_offset: i64,
+        touch: impl FnMut(i64, bool),
+    ) -> Result<(), StoreError> {
         let missing = queue_offset - self.max_offset();
         if missing > self.shared.file_bytes / UNIT {
             // A gap of more than a file: the queue begins behind it.
@@ -494,7 +513,7 @@ impl ConsumeQueue {
             // The offsets are consecutive, so this cannot fail.
             let _ = self.stage(offset, blank);
         }
-        self.commit(|_, _| {})
+        self.commit(touch)
     }
 
     /// Number of this queue within the process.

@@ -125,14 +125,40 @@ impl ConsumeQueueTable {
 
     /// Writes what is staged in a queue and remembers to flush it.
     pub(crate) fn commit(&self, queue: &Arc<ConsumeQueue>) -> Result<(), StoreError> {
+        queue.commit(|start, is_new| self.touch(queue, start, is_new))
+    }
+
+    /// Forgets the messages of a queue from `offset` on and remembers to flush it.
+    pub(crate) fn truncate(
+        &self,
+        queue: &Arc<ConsumeQueue>,
+        offset: i64,
+    ) -> Result<(), StoreError> {
+        queue.truncate(offset, |start, is_removed| self.touch(queue, start, is_removed))
+    }
+
+    /// Removes the files of a queue, to rebuild it, and remembers to flush it.
+    pub(crate) fn clear(&self, queue: &Arc<ConsumeQueue>) -> Result<(), StoreError> {
+        self.touch(queue, 0, true);
+        queue.clear()
+    }
+
+    /// Leaves the place of messages that the log lacks, and remembers to flush the queue.
+    pub(crate) fn skip_to(
+        &self,
+        queue: &Arc<ConsumeQueue>,
+        queue_offset: i64,
+    ) -> Result<(), StoreError> {
+        queue.skip_to(queue_offset, |start, is_new| self.touch(queue, start, is_new))
+    }
+
+    fn touch(&self, queue: &Arc<ConsumeQueue>, start: i64, is_name_changed: bool) {
         let number = queue.number();
-        queue.commit(|start, is_new| {
-            let mut dirty = self.dirty.lock();
-            dirty.files.insert((number, start), Arc::clone(queue));
-            if is_new {
-                dirty.names.insert(number, Arc::clone(queue));
-            }
-        })
+        let mut dirty = self.dirty.lock();
+        dirty.files.insert((number, start), Arc::clone(queue));
+        if is_name_changed {
+            dirty.names.insert(number, Arc::clone(queue));
+        }
     }
 
     pub(crate) fn is_dirty(&self) -> bool {

@@ -37,6 +37,7 @@ mod put;
 pub mod recovery;
 mod retention;
 mod running_flags;
+pub mod sim_disk;
 
 pub use completion::{PutFuture, PutResult};
 pub use config::{FlushDiskType, StoreConfig};

@@ -29,6 +29,8 @@ use crate::put;
 const FULL_CHECK_BYTES: i64 = 256 << 20;
 /// Units staged before they are written.
 const STAGED_MAX: usize = 10_000;
+/// What a disk writes as a whole.
+const SECTOR_BYTES: usize = 512;
 /// Units of one queue read at once to be compared with the log.
 const UNITS_AHEAD: usize = 32;
 /// Bytes read at once where something is searched or copied.
@@ -179,9 +181,9 @@ impl Recovery<'_> {
 
     /// Finds the end of one queue below `from`. Returns false when its last message is not the one
     /// that the log has there: the queue has to be rebuilt.
-    fn find_end(&self, queue: &ConsumeQueue, from: i64) -> Result<bool, StoreError> {
+    fn find_end(&self, queue: &Arc<ConsumeQueue>, from: i64) -> Result<bool, StoreError> {
         let end = if self.was_clean { queue.find_end()? } else { queue.find_end_before(from)? };
-        queue.truncate(end)?;
+        self.queues.truncate(queue, end)?;
         queue.set_bounds(0, end);
         let Some(last) = queue.unit(end - 1)? else { return Ok(true) };
         if last.is_blank() || last.physical_offset < self.log.min_offset() {
@@ -221,6 +223,7 @@ impl Recovery<'_> {
                     return Ok(None);
                 }
                 view.check_body().map_err(|error| error.to_string())?;
+                self.check_torn(view)?;
                 Ok(Some((view.store_timestamp, self.entry(view))))
             })?;
             match step {
@@ -240,9 +243,57 @@ impl Recovery<'_> {
         self.refuse_loss(from, &reason, report)?;
         self.commit(&mut staged)?;
         self.cut_log(reason, report)?;
-        for segment in self.log.segments_between(from, report.log_end) {
-            // What was read may be in memory only.
-            segment.file.sync_data().map_err(StoreError::io("flush", &segment.path))?;
+        self.make_durable(from, report.log_end)
+    }
+
+    /// Flushes the records that were checked: what was read may be in memory only. After a failed
+    /// flush they are written anew, because the kernel takes the pages in memory for saved.
+    fn make_durable(&self, from: i64, end: i64) -> Result<(), StoreError> {
+        for segment in self.log.segments_between(from, end) {
+            if self.checkpoint.is_flush_failed() {
+                let mut offset = from.max(segment.start);
+                let end = end.min(segment.start + self.log.segment_bytes());
+                while offset < end {
+                    let length = CHUNK_BYTES.min(end - offset);
+                    // Copied first, as the pages read are the pages written.
+                    let bytes = segment.bytes(offset, usize::try_from(length).unwrap_or(0))?;
+                    let bytes = Vec::from(bytes);
+                    let written = segment.file.write_all_at(&bytes, offset.abs_diff(segment.start));
+                    written.map_err(StoreError::io("write", &segment.path))?;
+                    offset += length;
+                }
+            }
+            self.sync(&segment)?;
+        }
+        Ok(())
+    }
+
+    fn sync(&self, segment: &Segment) -> Result<(), StoreError> {
+        segment.file.sync_data().map_err(|error| {
+            self.checkpoint.note_flush_failure();
+            StoreError::io("flush", &segment.path)(error)
+        })
+    }
+
+    /// The checksum covers the body alone. Of what follows it, a sector that never reached the disk
+    /// is known by its zeros: neither a topic nor properties are made of them, nor do they end so.
+    fn check_torn(&self, view: &RecordView<'_>) -> Result<(), String> {
+        let properties = match view.properties_bytes.len() {
+            0 => 0,
+            length => length + 2,
+        };
+        let length = view.topic.len() + properties;
+        let end = view.bytes.len() - if properties == 0 { 2 } else { 0 };
+        let tail = view.bytes.get(end - length..end).unwrap_or_default();
+        let begin = view.physical_offset.rem_euclid(self.log.segment_bytes())
+            + i64::try_from(end - length).unwrap_or(0);
+        let first_sector = SECTOR_BYTES - usize::try_from(begin).unwrap_or(0) % SECTOR_BYTES;
+        let (first, others) = tail.split_at(first_sector.min(tail.len()));
+        let is_zero = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
+        let is_torn =
+            others.chunks(SECTOR_BYTES).any(is_zero) || (first.len() > 2 && is_zero(first));
+        if is_torn || tail.last() == Some(&0) {
+            return Err("a part of topic or properties never reached the disk".to_owned());
         }
         Ok(())
     }
@@ -435,12 +486,12 @@ impl Recovery<'_> {
 
     fn zero(&self, segment: &Segment, end: i64) -> Result<(), StoreError> {
         let path: &Path = &segment.path;
-        if self.last_data(segment, end)?.is_some() {
+        if self.last_data(segment, end)?.is_some() || self.checkpoint.is_flush_failed() {
             let position = end.abs_diff(segment.start);
             let rest = self.log.segment_bytes().cast_unsigned() - position;
             segment.file.zero(position, rest).map_err(StoreError::io("truncate", path))?;
         }
-        segment.file.sync_data().map_err(StoreError::io("flush", path))
+        self.sync(segment)
     }
 
     /// Drops units of messages that are no longer in the log.
@@ -453,7 +504,7 @@ impl Recovery<'_> {
                 continue;
             }
             let end = queue.partition_point(0..max, is_cut)?;
-            queue.truncate(end)?;
+            self.queues.truncate(&queue, end)?;
             queue.set_bounds(0, end);
             if !self.find_end(&queue, log_end)? {
                 broken.insert(queue.number());
@@ -501,7 +552,7 @@ impl Recovery<'_> {
         }
         for queue in self.queues.all() {
             if broken.contains(&queue.number()) {
-                queue.clear()?;
+                self.queues.clear(&queue)?;
                 report.rebuilt_queues.push(format!("{}/{}", queue.topic, queue.queue_id));
             }
         }
@@ -520,7 +571,7 @@ impl Recovery<'_> {
                     let name = format!("{}/{}", queue.topic, queue.queue_id);
                     tracing::error!(queue = name, ?gap, "the log lacks messages of this queue");
                     self.queues.commit(&queue)?;
-                    queue.skip_to(queue_offset)?;
+                    self.queues.skip_to(&queue, queue_offset)?;
                     if queue.stage(queue_offset, unit) == Ok(true) {
                         staged.push(queue);
                     }

@@ -60,6 +60,7 @@ impl Flusher {
         let begin = Instant::now();
         for segment in self.log.segments_between(from, end) {
             if let Err(error) = segment.file.sync_data() {
+                self.checkpoint.note_flush_failure();
                 let path = segment.path.display();
                 self.flags.fail(&format!("flushing {path} failed: {error}"));
                 return false;
