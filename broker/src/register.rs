@@ -121,11 +121,11 @@ pub(crate) struct NameServers {
 }
 
 impl NameServers {
-    pub(crate) fn new(metrics: RemotingMetrics) -> Self {
+    pub(crate) fn new() -> Self {
         let peers = Peers::default();
         let outbound = Arc::new(Outbound { peers: Arc::clone(&peers) });
         Self {
-            client: RemotingClient::new(Limits::default(), outbound, metrics),
+            client: RemotingClient::new(Limits::default(), outbound, RemotingMetrics::default()),
             peers,
             changes: Mutex::default(),
             wanted: watch::Sender::new(0),

@@ -100,8 +100,7 @@ impl RunningBroker {
             0 => None,
             port => Some(serve_health(SocketAddr::new(bind, port), health, &health_stop).await?),
         };
-        let parts = Parts { config, metrics, remoting_metrics: remoting_metrics.clone() };
-        let broker = Arc::new(open(parts).await?);
+        let broker = Arc::new(open(config, metrics).await?);
         let listen = [settings.listen_port, settings.fast_port()];
         let server_config = ServerConfig {
             listen: listen.map(|port| SocketAddr::new(bind, port)).to_vec(),
@@ -168,15 +167,8 @@ impl RunningBroker {
     }
 }
 
-/// What the broker is made of beside its store and tables.
-struct Parts {
-    config: Live<BrokerConfig>,
-    metrics: Metrics,
-    remoting_metrics: RemotingMetrics,
-}
-
-async fn open(parts: Parts) -> Result<Broker, StartError> {
-    let settings = parts.config.get();
+async fn open(config: Live<BrokerConfig>, metrics: Metrics) -> Result<Broker, StartError> {
+    let settings = config.get();
     let store_settings = Arc::clone(&settings);
     let opened = tokio::task::spawn_blocking(move || open_store(&store_settings)).await;
     let (store, tables) = opened.map_err(|_| StartError::Interrupted)??;
@@ -188,7 +180,7 @@ async fn open(parts: Parts) -> Result<Broker, StartError> {
         delayed: schedule.arrivals(),
     }));
     Ok(Broker {
-        config: parts.config,
+        config,
         identity,
         store,
         topics: tables.topics,
@@ -199,8 +191,8 @@ async fn open(parts: Parts) -> Result<Broker, StartError> {
         locks: Default::default(),
         hold,
         schedule,
-        name_servers: NameServers::new(parts.remoting_metrics),
-        metrics: parts.metrics,
+        name_servers: NameServers::new(),
+        metrics,
         throughput: Default::default(),
         started_ms: now_ms(),
     })

@@ -61,8 +61,6 @@ pub(crate) struct TopicTable {
     state: RwLock<State>,
     /// Topics that the broker needs for itself.
     system: BTreeSet<String>,
-    /// The topic for message traces, which is made at its first use if it is not there.
-    trace_topic: String,
 }
 
 impl TopicTable {
@@ -86,8 +84,7 @@ impl TopicTable {
                 state.put(topic);
             }
         }
-        let trace_topic = config.msg_trace_topic_name.clone();
-        Ok(Self { file, state: RwLock::new(state), system, trace_topic })
+        Ok(Self { file, state: RwLock::new(state), system })
     }
 
     /// Blocks until the table is on the disk.
@@ -145,10 +142,6 @@ impl TopicTable {
         let mut state = self.state.write();
         if let Some(config) = state.topics.get(topic).cloned() {
             return Some(Found { config, is_new: false });
-        }
-        if topic == self.trace_topic && config.trace_topic_enable {
-            let made = TopicConfig::new(topic, 1, perm::READ | perm::WRITE);
-            return Some(Found { config: state.put(made), is_new: true });
         }
         let model = state.topics.get(default_topic)?;
         let is_closed =

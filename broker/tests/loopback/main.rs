@@ -1,0 +1,9 @@
+//! A broker in this process, asked over loopback.
+
+mod administration;
+mod clients;
+mod common;
+mod pull;
+mod registration;
+mod retry;
+mod send;
