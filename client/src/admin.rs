@@ -28,7 +28,7 @@ use protocol::response_code::ResponseCode;
 use protocol::route::{ClusterInfo, MASTER_ID, TopicRouteData};
 use protocol::subscription::SubscriptionGroupConfig;
 use protocol::topic_config::TopicConfig;
-use protocol::topic_name::{AUTO_CREATE_TOPIC, retry_topic};
+use protocol::topic_name::AUTO_CREATE_TOPIC;
 use serde::de::DeserializeOwned;
 
 use crate::instance::{expect_success, json_request, read_body, read_header};
@@ -338,27 +338,6 @@ impl Admin {
             topic_list: None,
         };
         self.ask(broker, RequestCode::GET_CONSUME_STATS, &header).await
-    }
-
-    /// How far a group is at all brokers that know it, in one topic or in all.
-    ///
-    /// # Errors
-    /// When a broker does not answer, or no broker knows the group.
-    pub async fn consume_stats(
-        &self,
-        group: &str,
-        topic: Option<&str>,
-    ) -> Result<ConsumeStats, ClientError> {
-        let mut all = ConsumeStats::default();
-        for broker in self.route(&retry_topic(group)).await?.broker_datas {
-            let Some(addr) = broker.address() else {
-                return Err(ClientError::NoMaster { broker: broker.broker_name });
-            };
-            let stats = self.consume_stats_at(addr, group, topic).await?;
-            all.offset_table.0.extend(stats.offset_table.0);
-            all.consume_tps += stats.consume_tps;
-        }
-        Ok(all)
     }
 
     /// Moves a group's offsets at a broker to the messages stored since `timestamp` (milliseconds

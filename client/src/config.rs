@@ -1,6 +1,10 @@
 //! Settings, with the defaults of Apache's client unless said otherwise.
 
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::time::Duration;
+
+use protocol::heartbeat::MessageModel;
 
 /// Settings of a [`crate::ClientInstance`].
 #[derive(Clone, Debug)]
@@ -88,6 +92,108 @@ impl ProducerConfig {
             compress_level: 5,
             default_topic_queue_nums: 4,
             in_flight_max: 1_024,
+        }
+    }
+}
+
+/// Where a group begins in a queue in which it has no offset yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ConsumeFrom {
+    /// With messages that are stored from now on.
+    #[default]
+    Last,
+    /// With the first message that is there.
+    First,
+    /// With the first message that was stored at or after this time, milliseconds since the epoch.
+    Timestamp(i64),
+}
+
+/// Settings of a [`crate::PushConsumer`].
+#[derive(Clone, Debug)]
+pub struct ConsumerConfig {
+    /// Name of the group. All its members must subscribe to the same.
+    pub group: String,
+    /// What is consumed: topics, each with tags joined by `||`, or `*` for all messages.
+    pub subscriptions: BTreeMap<String, String>,
+    /// Whether the members of the group share the messages (clustering) or each get all of them
+    /// (broadcasting). Clustering.
+    pub message_model: MessageModel,
+    /// Where the group begins. At the end.
+    pub consume_from: ConsumeFrom,
+    /// Deliveries that may be under way at once. 20.
+    pub concurrency: usize,
+    /// Messages in one delivery at most. 1.
+    pub batch_max: usize,
+    /// Messages that one pull asks for. 32.
+    pub pull_batch: i32,
+    /// Bytes that one pull asks for. 256 KiB.
+    pub pull_batch_bytes: i32,
+    /// Pulling of a queue pauses while it has this many messages that are not done with. 1,000.
+    pub queue_messages_max: usize,
+    /// Pulling of a queue pauses while it has this many bytes that are not done with. 100 MiB.
+    pub queue_bytes_max: usize,
+    /// Pulling of a queue pauses while its first and last message that are not done with are this far
+    /// apart. Not for orderly listeners. 2,000.
+    pub queue_span_max: i64,
+    /// Largest body, decompressed, in bytes. Larger ones go to the dead letters. 64 MiB.
+    pub message_bytes_max: usize,
+    /// A listener that takes longer has failed. 15 min.
+    pub consume_timeout: Duration,
+    /// Deliveries before a message goes to the dead letters. `None`: 16; without end for orderly
+    /// listeners, whose queue waits.
+    pub max_reconsume_times: Option<i32>,
+    /// Pause before a message is delivered again that could not even be sent back. 5 s.
+    pub local_retry_pause: Duration,
+    /// Pause after a pull that failed. 1 s.
+    pub pull_pause: Duration,
+    /// How long a broker may hold a pull for which there is no message. 15 s.
+    pub pull_suspend: Duration,
+    /// How long a pull may take in all. 30 s.
+    pub pull_timeout: Duration,
+    /// How often offsets are stored. 5 s.
+    pub persist_interval: Duration,
+    /// How often the share of queues is looked at without cause. 20 s.
+    pub rebalance_interval: Duration,
+    /// How often the locks of an orderly consumer are renewed. 20 s; they count for 30 s.
+    pub lock_interval: Duration,
+    /// How long listeners may finish at shutdown. 10 s.
+    pub shutdown_timeout: Duration,
+    /// Where a broadcasting consumer keeps its offsets, as `GROUP/offsets.json`. Must be its own.
+    /// Needed for broadcasting.
+    pub broadcast_offset_directory: Option<PathBuf>,
+}
+
+impl ConsumerConfig {
+    /// Defaults, for this group and one topic. Tags are joined by `||`; `*` is all.
+    pub fn new(
+        group: impl Into<String>,
+        topic: impl Into<String>,
+        tags: impl Into<String>,
+    ) -> Self {
+        Self {
+            group: group.into(),
+            subscriptions: BTreeMap::from([(topic.into(), tags.into())]),
+            message_model: MessageModel::Clustering,
+            consume_from: ConsumeFrom::Last,
+            concurrency: 20,
+            batch_max: 1,
+            pull_batch: 32,
+            pull_batch_bytes: 256 * 1024,
+            queue_messages_max: 1_000,
+            queue_bytes_max: 100 * 1024 * 1024,
+            queue_span_max: 2_000,
+            message_bytes_max: 64 * 1024 * 1024,
+            consume_timeout: Duration::from_secs(15 * 60),
+            max_reconsume_times: None,
+            local_retry_pause: Duration::from_secs(5),
+            pull_pause: Duration::from_secs(1),
+            pull_suspend: Duration::from_secs(15),
+            pull_timeout: Duration::from_secs(30),
+            persist_interval: Duration::from_secs(5),
+            rebalance_interval: Duration::from_secs(20),
+            lock_interval: Duration::from_secs(20),
+            shutdown_timeout: Duration::from_secs(10),
+            broadcast_offset_directory: None,
         }
     }
 }

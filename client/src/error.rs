@@ -1,5 +1,6 @@
 //! What can go wrong, and what to do about it.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use protocol::header::HeaderError;
@@ -119,6 +120,28 @@ pub enum SendError {
     TooManyInFlight { timeout: Duration, waiting: usize },
     #[error("not sent after {attempts} attempts in {elapsed:?}; the last: {last}")]
     Failed { attempts: u32, elapsed: Duration, last: Box<ClientError> },
+    #[error(transparent)]
+    Client(#[from] ClientError),
+}
+
+/// Why a consumer did not start.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum ConsumerError {
+    #[error(transparent)]
+    Name(#[from] NameError),
+    #[error("a consumer must subscribe to at least one topic")]
+    NoSubscription,
+    #[error("{name} is {value}: it must be at least 1")]
+    TooSmall { name: &'static str, value: i64 },
+    #[error("a broadcasting consumer keeps its own offsets: set broadcast_offset_directory")]
+    NoOffsetDirectory,
+    #[error("the offsets in {file} cannot be read: {source}")]
+    OffsetFile { file: PathBuf, source: std::io::Error },
+    #[error("{file} holds no offsets: {source}; delete it to begin anew")]
+    OffsetFileContent { file: PathBuf, source: JsonError },
+    #[error(transparent)]
+    Send(#[from] SendError),
     #[error(transparent)]
     Client(#[from] ClientError),
 }

@@ -1,29 +1,29 @@
 //! One client as brokers see it: its id, connections, routes and heartbeats.
 
-use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
 use protocol::command::RemotingCommand;
 use protocol::header::client::UnregisterClientRequestHeader;
 use protocol::header::route::GetRouteInfoRequestHeader;
 use protocol::header::{EmptyHeader, Header};
-use protocol::heartbeat::{HeartbeatData, ProducerData};
+use protocol::heartbeat::HeartbeatData;
 use protocol::json;
 use protocol::message_id::UniqueIdGenerator;
 use protocol::request_code::RequestCode;
 use protocol::response_code::ResponseCode;
 use protocol::route::TopicRouteData;
 use protocol::topic_name::AUTO_CREATE_TOPIC;
-use remoting::{Channel, Context, Limits, Processor, RemotingClient, RemotingMetrics, Response};
+use remoting::{Limits, RemotingClient, RemotingMetrics};
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::members::Members;
 use crate::name_servers::NameServers;
+use crate::push_consumer::Core;
 use crate::route::RouteTable;
 use crate::{ClientConfig, ClientError, TopicRoute};
 
@@ -49,25 +49,6 @@ struct Inner {
     members: Arc<Members>,
     stop: CancellationToken,
     tasks: TaskTracker,
-}
-
-/// The groups that live on an instance, and what answers the requests of brokers for them.
-#[derive(Default)]
-pub(crate) struct Members {
-    producers: Mutex<BTreeMap<String, usize>>,
-    heartbeat_due: Notify,
-}
-
-impl Processor for Members {
-    async fn process(&self, _: Context, request: RemotingCommand) -> Option<Response> {
-        let remark = format!(" request type {} not supported", request.code);
-        Some(RemotingCommand::error(ResponseCode::REQUEST_CODE_NOT_SUPPORTED, remark).into())
-    }
-
-    /// A broker that restarted knows nobody, so it is told at once.
-    fn connected(&self, _: &Channel) {
-        self.heartbeat_due.notify_one();
-    }
 }
 
 impl ClientInstance {
@@ -238,33 +219,46 @@ impl ClientInstance {
 
     /// Counts a producer in: brokers are told of its group.
     pub(crate) fn join_producer(&self, group: &str) {
-        *self.inner.members.producers.lock().entry(group.to_owned()).or_default() += 1;
-        self.inner.members.heartbeat_due.notify_one();
+        self.inner.members.add_producer(group);
     }
 
     /// Counts a producer out, and tells the brokers if it was the last of its group.
     pub(crate) async fn leave_producer(&self, group: &str) {
-        {
-            let mut producers = self.inner.members.producers.lock();
-            let Some(count) = producers.get_mut(group) else { return };
-            *count -= 1;
-            if *count > 0 {
-                return;
-            }
-            producers.remove(group);
+        if self.inner.members.remove_producer(group) {
+            self.unregister(Some(group), None).await;
         }
-        let header = UnregisterClientRequestHeader {
-            client_id: self.client_id().to_owned(),
-            producer_group: Some(group.to_owned()),
-            consumer_group: None,
-        };
-        self.unregister(&header).await;
     }
 
-    async fn unregister(&self, header: &UnregisterClientRequestHeader) {
-        let addrs = self.inner.routes.addresses(header.consumer_group.is_none());
-        let calls = addrs.iter().map(|addr| async move {
-            let request = RemotingCommand::request(RequestCode::UNREGISTER_CLIENT, header);
+    /// Adds a consumer; false when its group is on this instance already.
+    pub(crate) fn join_consumer(&self, core: &Arc<Core>) -> bool {
+        self.inner.members.add_consumer(core)
+    }
+
+    /// Removes a consumer and tells the brokers.
+    pub(crate) async fn leave_consumer(&self, group: &str) {
+        self.inner.members.remove_consumer(group);
+        self.unregister(None, Some(group)).await;
+    }
+
+    /// Tells all brokers now who is here.
+    pub(crate) async fn heartbeat(&self) {
+        self.inner.heartbeat().await;
+    }
+
+    /// Has all brokers told soon who is here.
+    pub(crate) fn heartbeat_soon(&self) {
+        self.inner.members.heartbeat_due.notify_one();
+    }
+
+    async fn unregister(&self, producer_group: Option<&str>, consumer_group: Option<&str>) {
+        let header = UnregisterClientRequestHeader {
+            client_id: self.client_id().to_owned(),
+            producer_group: producer_group.map(str::to_owned),
+            consumer_group: consumer_group.map(str::to_owned),
+        };
+        let addrs = self.inner.routes.addresses(consumer_group.is_none());
+        let calls = addrs.iter().map(|addr| async {
+            let request = RemotingCommand::request(RequestCode::UNREGISTER_CLIENT, &header);
             if let Err(error) = self.call(addr, request).await {
                 tracing::debug!(%error, "a broker was not told that a client leaves");
             }
@@ -275,11 +269,10 @@ impl ClientInstance {
 
 impl Inner {
     fn heartbeat_data(&self) -> HeartbeatData {
-        let producers = self.members.producers.lock();
-        let group = |group: &String| ProducerData { group_name: group.clone() };
         HeartbeatData {
             client_id: self.client_id.clone(),
-            producer_data_set: producers.keys().map(group).collect(),
+            producer_data_set: self.members.producer_data(),
+            consumer_data_set: self.members.consumer_data(),
             ..HeartbeatData::default()
         }
     }
@@ -338,6 +331,7 @@ impl ClientInstance {
                 let (_, changed) = self.inner.routes.put(topic, TopicRoute::new(topic, data));
                 if changed {
                     tracing::info!(topic, "the route changed");
+                    self.inner.members.rebalance_all();
                 }
             }
             // It may be created yet, or a name server that has just started may not know it yet.

@@ -12,23 +12,36 @@
 
 mod admin;
 mod config;
+mod consume;
 mod error;
 mod fault;
 mod instance;
+mod listener;
+mod members;
 mod message;
 mod name_servers;
+mod offset_store;
+mod process_queue;
 mod producer;
+mod pull;
+mod push_consumer;
+mod rebalance;
+mod retry;
 mod route;
+mod running_info;
 
 pub use admin::{Admin, BrokerAddress};
-pub use config::{ClientConfig, ProducerConfig};
-pub use error::{ClientError, MessageRefused, SendError};
+pub use config::{ClientConfig, ConsumeFrom, ConsumerConfig, ProducerConfig};
+pub use error::{ClientError, ConsumerError, MessageRefused, SendError};
 pub use instance::ClientInstance;
+pub use listener::{ConcurrentStatus, Delivery, Listener, OrderlyStatus};
 pub use message::Message;
 pub use producer::{Producer, SendResult, SendStatus};
+pub use push_consumer::PushConsumer;
 pub use route::TopicRoute;
 
 pub use protocol::body::MessageQueue;
+pub use protocol::heartbeat::MessageModel;
 pub use protocol::message::MessageExt;
 
 /// Milliseconds since the epoch by the wall clock, for timestamps that others read. What is measured

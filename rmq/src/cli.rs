@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 
 use crate::broker::BrokerCommand;
+use crate::consume::ConsumeArgs;
 use crate::duration::parse_duration;
 use crate::group::GroupCommand;
 use crate::message::MessageCommand;
@@ -19,6 +20,7 @@ Examples:
   rmq topic create orders --queues 8           make a topic on every broker
   rmq send orders 'hello' --tag a --key k1     send one message
   rmq send orders --count 10000                send 10,000 and see how fast that was
+  rmq consume orders --group check             print what is there and what comes
   rmq group progress payments                  how far behind a consumer group is
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.";
@@ -59,6 +61,8 @@ pub(crate) struct Options {
 pub(crate) enum Command {
     /// Send messages: given ones, lines of standard input, or a load
     Send(SendArgs),
+    /// Print the messages of a topic as a member of a consumer group
+    Consume(ConsumeArgs),
     /// List, create, change and delete topics
     #[command(subcommand)]
     Topic(TopicCommand),

@@ -1,14 +1,28 @@
 //! Why a command failed, and what to do about it.
 
-use client::{ClientError, SendError};
+use client::{ClientError, ConsumerError, SendError};
 use thiserror::Error;
 
 #[derive(Debug, Error)]
 pub(crate) enum RmqError {
     #[error(transparent)]
-    Client(#[from] ClientError),
+    Client(ClientError),
     #[error(transparent)]
-    Send(#[from] SendError),
+    Send(SendError),
+    #[error(transparent)]
+    Consumer(#[from] ConsumerError),
+    #[error(
+        "no route for topic {topic}: create it with rmq topic create {topic}, or start a broker \
+         with autoCreateTopicEnable=true, which creates topics at the first send"
+    )]
+    NoRoute { topic: String },
+    #[error(
+        "topic {topic} has no queue that may be written: allow it with rmq topic perm {topic} rw, \
+         or see with rmq cluster whether its brokers have masters"
+    )]
+    NotWritable { topic: String },
+    #[error("not exactly {expected} messages came, each once, see above")]
+    NotAsExpected { expected: u64 },
     #[error("{0}")]
     Usage(String),
     #[error("standard output: {0}")]
@@ -38,12 +52,31 @@ pub(crate) enum RmqError {
     )]
     NoMessage { topic: String, what: &'static str },
     #[error(
-        "{id} does not say where the message is, as the id does that its sender gave it: name the \
-         topic, too: rmq message view {id} --topic TOPIC"
+        "{id} does not say where the message is; if it is the id that the sender gave it, name the \
+         topic: rmq message view {id} --topic TOPIC"
     )]
     NotOffsetId { id: String },
     #[error("{failed} of {all} brokers failed, see above")]
     SomeBrokers { failed: usize, all: usize },
     #[error("topic {topic} was made, but name servers do not know it yet: see rmq route {topic}")]
     NoRouteYet { topic: String },
+}
+
+impl From<ClientError> for RmqError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::NoRoute { topic } => Self::NoRoute { topic },
+            error => Self::Client(error),
+        }
+    }
+}
+
+impl From<SendError> for RmqError {
+    fn from(error: SendError) -> Self {
+        match error {
+            SendError::NoWritableQueue { topic } => Self::NotWritable { topic },
+            SendError::Client(error) => error.into(),
+            error => Self::Send(error),
+        }
+    }
 }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use clap::{Args, Subcommand};
-use client::ClientError;
 use protocol::body::ConsumeStats;
 use protocol::heartbeat::MessageModel;
 use protocol::response_code::ResponseCode;
@@ -249,12 +248,22 @@ fn no_group(group: &str) -> RmqError {
 }
 
 async fn progress(session: &Session, args: &ProgressArgs) -> Result<(), RmqError> {
-    let stats = session.admin.consume_stats(&args.group, args.topic.as_deref()).await;
-    let stats = stats.map_err(|error| match error {
-        ClientError::NoRoute { .. } => no_group(&args.group),
-        error => error.into(),
-    })?;
-    print_rows(session.format, &progress_rows(stats))
+    let mut all = ConsumeStats::default();
+    let mut is_known = false;
+    for broker in session.masters(None).await? {
+        let groups = session.admin.groups(&broker.addr).await?;
+        if !groups.subscription_group_table.contains_key(&args.group) {
+            continue;
+        }
+        is_known = true;
+        let topic = args.topic.as_deref();
+        let stats = session.admin.consume_stats_at(&broker.addr, &args.group, topic).await?;
+        all.offset_table.0.extend(stats.offset_table.0);
+    }
+    if !is_known {
+        return Err(no_group(&args.group));
+    }
+    print_rows(session.format, &progress_rows(all))
 }
 
 fn progress_rows(stats: ConsumeStats) -> Vec<ProgressRow> {

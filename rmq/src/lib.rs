@@ -8,6 +8,7 @@
 mod broker;
 mod cli;
 mod cluster;
+mod consume;
 mod duration;
 mod error;
 #[cfg(test)]
@@ -59,6 +60,7 @@ async fn execute(cli: Cli) -> Result<(), RmqError> {
     let session = Session::start(&cli.options).await?;
     let done = match &cli.command {
         Command::Send(args) => send::run(&session, args).await,
+        Command::Consume(args) => consume::run(&session, args).await,
         Command::Topic(command) => topic::run(&session, command).await,
         Command::Route(args) => route::run(&session, args).await,
         Command::Cluster => cluster::run(&session).await,

@@ -247,7 +247,9 @@ async fn list(session: &Session, args: &ListArgs) -> Result<(), RmqError> {
     let kind = |topic: &str| match () {
         () if topic_name::is_retry(topic) => "retry",
         () if topic_name::is_dlq(topic) => "dead letters",
-        () if topic_name::is_system(topic) || is_own(topic) => "system",
+        () if topic_name::is_system(topic) || topic.starts_with("RMQ_SYS_") || is_own(topic) => {
+            "system"
+        }
         () => "normal",
     };
     let topics = list.topic_list.into_iter();

@@ -1,0 +1,400 @@
+//! Consumes topics as a member of a group.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use protocol::body::{LockBatchRequest, LockBatchResponse, MessageQueue, ResetOffsetBody};
+use protocol::command::RemotingCommand;
+use protocol::header::send::ConsumerSendMsgBackRequestHeader;
+use protocol::heartbeat::{ConsumeFromWhere, ConsumeType, ConsumerData, MessageModel};
+use protocol::request_code::RequestCode;
+use protocol::subscription::{SUB_ALL, SubscriptionData};
+use protocol::topic_name::{retry_topic, validate_group, validate_topic};
+use tokio::sync::{Notify, Semaphore};
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::instance::{json_request, read_body};
+use crate::offset_store::OffsetStore;
+use crate::process_queue::ProcessQueue;
+use crate::rebalance::{self, by_broker};
+use crate::running_info::Totals;
+use crate::{
+    ClientError, ClientInstance, ConsumeFrom, ConsumerConfig, ConsumerError, Listener, Producer,
+    ProducerConfig, consume, pull,
+};
+
+/// How long a lock of a queue counts after it was got.
+const LOCK_LIFE: Duration = Duration::from_secs(30);
+/// Rebalances, however many causes there are, follow each other at this distance.
+const REBALANCE_PAUSE: Duration = Duration::from_millis(200);
+/// How long the listeners of a queue may finish before it starts again elsewhere.
+const RESTART_TIMEOUT: Duration = Duration::from_secs(1);
+/// Producer group of the messages that are sent to retry topics, Java's name.
+const INNER_PRODUCER: &str = "CLIENT_INNER_PRODUCER";
+
+/// A consumer. It works until it is shut down.
+pub struct PushConsumer {
+    core: Arc<Core>,
+}
+
+/// What the parts of a consumer share.
+pub(crate) struct Core {
+    pub(crate) instance: ClientInstance,
+    pub(crate) config: ConsumerConfig,
+    /// By topic, the retry topic included.
+    pub(crate) subscriptions: BTreeMap<String, SubscriptionData>,
+    pub(crate) listener: Listener,
+    pub(crate) offsets: OffsetStore,
+    pub(crate) queues: Mutex<BTreeMap<MessageQueue, Arc<ProcessQueue>>>,
+    /// One for each delivery that may be under way.
+    pub(crate) permits: Arc<Semaphore>,
+    /// Sends messages to the retry topic that could not be sent back.
+    pub(crate) producer: Producer,
+    pub(crate) totals: Totals,
+    pub(crate) started_millis: i64,
+    pub(crate) tasks: TaskTracker,
+    stop: CancellationToken,
+    /// When queues are shared out again.
+    rebalance_at: Mutex<Instant>,
+    /// That time has moved.
+    rebalance_moved: Notify,
+}
+
+impl PushConsumer {
+    /// Starts a consumer: from now on the listener gets messages.
+    ///
+    /// # Errors
+    /// When the settings do not make sense, the group is already on this instance, or stored offsets
+    /// of a broadcasting consumer cannot be read. That there is no broker now is no error.
+    pub async fn start(
+        instance: &ClientInstance,
+        config: ConsumerConfig,
+        listener: Listener,
+    ) -> Result<Self, ConsumerError> {
+        validate(&config)?;
+        let offsets = match (config.message_model, &config.broadcast_offset_directory) {
+            (MessageModel::Clustering, _) => OffsetStore::remote(&config.group),
+            (MessageModel::Broadcasting, Some(directory)) => {
+                OffsetStore::local(directory, &config.group).await?
+            }
+            (MessageModel::Broadcasting, None) => return Err(ConsumerError::NoOffsetDirectory),
+        };
+        let started_millis = crate::epoch_millis();
+        let producer = Producer::start(instance, ProducerConfig::new(INNER_PRODUCER))?;
+        let core = Arc::new(Core {
+            instance: instance.clone(),
+            subscriptions: subscriptions(&config, started_millis),
+            listener,
+            offsets,
+            queues: Mutex::default(),
+            permits: Arc::new(Semaphore::new(config.concurrency.min(Semaphore::MAX_PERMITS))),
+            producer,
+            totals: Totals::new(),
+            started_millis,
+            tasks: TaskTracker::new(),
+            stop: CancellationToken::new(),
+            rebalance_at: Mutex::new(Instant::now()),
+            rebalance_moved: Notify::new(),
+            config,
+        });
+        if !instance.join_consumer(&core) {
+            core.producer.shutdown().await;
+            let name = core.config.group.clone();
+            return Err(ClientError::GroupInUse { name }.into());
+        }
+        core.tasks.spawn(run(Arc::clone(&core)));
+        core.tasks.spawn(persist_offsets(Arc::clone(&core)));
+        if core.needs_locks() {
+            core.tasks.spawn(renew_locks(Arc::clone(&core)));
+        }
+        Ok(Self { core })
+    }
+
+    /// The queues that this consumer has now.
+    pub fn queues(&self) -> Vec<MessageQueue> {
+        self.core.queues.lock().keys().cloned().collect()
+    }
+
+    /// Stops: no more deliveries; those under way may finish within their time; offsets are stored
+    /// and brokers told.
+    pub async fn shutdown(&self) {
+        let core = &self.core;
+        core.stop.cancel();
+        core.tasks.close();
+        let queues: Vec<_> = core.queues.lock().values().cloned().collect();
+        let timeout = core.config.shutdown_timeout;
+        let releases = queues.iter().map(|queue| rebalance::release(core, queue, timeout));
+        futures::future::join_all(releases).await;
+        core.offsets.persist(&core.instance).await;
+        core.instance.leave_consumer(&core.config.group).await;
+        core.producer.shutdown().await;
+        // Nothing waits any more but listeners that did not finish in time.
+        let _ = tokio::time::timeout(Duration::from_millis(100), core.tasks.wait()).await;
+    }
+}
+
+fn validate(config: &ConsumerConfig) -> Result<(), ConsumerError> {
+    validate_group(&config.group)?;
+    for topic in config.subscriptions.keys() {
+        validate_topic(topic)?;
+    }
+    if config.subscriptions.is_empty() {
+        return Err(ConsumerError::NoSubscription);
+    }
+    let small = [
+        ("concurrency", config.concurrency),
+        ("batch_max", config.batch_max),
+        ("queue_messages_max", config.queue_messages_max),
+        ("queue_bytes_max", config.queue_bytes_max),
+        ("pull_batch", usize::try_from(config.pull_batch).unwrap_or(0)),
+        ("pull_batch_bytes", usize::try_from(config.pull_batch_bytes).unwrap_or(0)),
+    ];
+    match small.into_iter().find(|(_, value)| *value < 1) {
+        Some((name, _)) => Err(ConsumerError::TooSmall { name, value: 0 }),
+        None => Ok(()),
+    }
+}
+
+/// What brokers are told. The group's own retry topic belongs to it unless everyone gets everything.
+fn subscriptions(config: &ConsumerConfig, version: i64) -> BTreeMap<String, SubscriptionData> {
+    let data = |topic: &String, tags: &str| {
+        (topic.clone(), SubscriptionData::by_tags(topic.clone(), tags, version))
+    };
+    let mut all: BTreeMap<_, _> =
+        config.subscriptions.iter().map(|(topic, tags)| data(topic, tags)).collect();
+    if config.message_model == MessageModel::Clustering {
+        all.extend([data(&retry_topic(&config.group), SUB_ALL)]);
+    }
+    all
+}
+
+/// Finds brokers, tells them who is here, and shares queues out, until the consumer is stopped.
+async fn run(core: Arc<Core>) {
+    let work = async {
+        for topic in core.config.subscriptions.keys() {
+            if let Err(error) = core.instance.route(topic).await {
+                tracing::warn!(group = core.config.group, %error, "a topic is not consumed now");
+            }
+        }
+        // Brokers must know this member before queues are shared out.
+        core.instance.heartbeat().await;
+        loop {
+            *core.rebalance_at.lock() = Instant::now() + core.config.rebalance_interval;
+            rebalance::rebalance(&core).await;
+            tokio::time::sleep(REBALANCE_PAUSE).await;
+            core.rebalance_is_due().await;
+        }
+    };
+    tokio::select! {
+        () = work => {}
+        () = core.stop.cancelled() => {}
+    }
+}
+
+async fn persist_offsets(core: Arc<Core>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(core.config.persist_interval) => {}
+            () = core.stop.cancelled() => return,
+        }
+        core.offsets.persist(&core.instance).await;
+    }
+}
+
+async fn renew_locks(core: Arc<Core>) {
+    loop {
+        tokio::select! {
+            () = tokio::time::sleep(core.config.lock_interval) => {}
+            () = core.stop.cancelled() => return,
+        }
+        let queues = core.queues.lock().keys().cloned().collect();
+        core.lock(queues).await;
+    }
+}
+
+impl Core {
+    /// This consumer as heartbeats tell it.
+    pub(crate) fn heartbeat_data(&self) -> ConsumerData {
+        ConsumerData {
+            consume_from_where: match self.config.consume_from {
+                ConsumeFrom::Last => ConsumeFromWhere::LastOffset,
+                ConsumeFrom::First => ConsumeFromWhere::FirstOffset,
+                ConsumeFrom::Timestamp(_) => ConsumeFromWhere::Timestamp,
+            },
+            consume_type: ConsumeType::Passively,
+            group_name: self.config.group.clone(),
+            message_model: self.config.message_model,
+            subscription_data_set: self.subscriptions.values().cloned().collect(),
+            unit_mode: false,
+        }
+    }
+
+    /// Has the queues shared out again.
+    pub(crate) fn rebalance_soon(&self) {
+        self.rebalance_after(Duration::ZERO);
+    }
+
+    /// Has the queues shared out again after this time at the latest.
+    pub(crate) fn rebalance_after(&self, time: Duration) {
+        let at = Instant::now() + time;
+        let mut next = self.rebalance_at.lock();
+        *next = at.min(*next);
+        drop(next);
+        self.rebalance_moved.notify_one();
+    }
+
+    async fn rebalance_is_due(&self) {
+        loop {
+            let at = *self.rebalance_at.lock();
+            tokio::select! {
+                () = tokio::time::sleep_until(at) => return,
+                () = self.rebalance_moved.notified() => {}
+            }
+        }
+    }
+
+    /// Whether queues must be locked at the broker: orderly listeners that share messages.
+    pub(crate) fn needs_locks(&self) -> bool {
+        self.listener.is_orderly() && self.config.message_model == MessageModel::Clustering
+    }
+
+    /// Starts work on a queue.
+    pub(crate) fn start_queue(self: &Arc<Self>, queue: &MessageQueue, offset: i64) {
+        let held = ProcessQueue::new(queue.clone(), offset, self.stop.child_token());
+        if self.needs_locks() {
+            held.set_locked(Some(LOCK_LIFE));
+        }
+        let held = Arc::new(held);
+        self.queues.lock().insert(queue.clone(), Arc::clone(&held));
+        self.tasks.spawn(pull::run(Arc::clone(self), Arc::clone(&held), offset));
+        self.tasks.spawn(consume::run(Arc::clone(self), held));
+    }
+
+    /// Takes note of how far a queue is, unless it is no longer ours.
+    pub(crate) fn commit(&self, queue: &Arc<ProcessQueue>) {
+        let queues = self.queues.lock();
+        if queues.get(&queue.queue).is_some_and(|held| Arc::ptr_eq(held, queue)) {
+            self.offsets.update(&queue.queue, queue.commit_offset());
+        }
+    }
+
+    /// Takes a queue off the table; false when it was not there any more.
+    pub(crate) fn forget(&self, queue: &Arc<ProcessQueue>) -> bool {
+        let mut queues = self.queues.lock();
+        let is_held = queues.get(&queue.queue).is_some_and(|held| Arc::ptr_eq(held, queue));
+        if is_held {
+            queues.remove(&queue.queue);
+        }
+        is_held
+    }
+
+    /// Ends work on a queue; it starts anew at `offset` with the next rebalance.
+    pub(crate) async fn restart_queue(&self, queue: &Arc<ProcessQueue>, offset: i64) {
+        if !self.forget(queue) {
+            return;
+        }
+        // What is under way counts no longer, but must not overlap with what comes.
+        self.offsets.reset(&queue.queue, offset);
+        self.offsets.persist_queue(&self.instance, &queue.queue).await;
+        queue.stop.cancel();
+    }
+
+    /// Starts queues of a topic anew at other offsets, since an administrator wants it.
+    pub(crate) async fn reset_offsets(&self, topic: &str, offsets: ResetOffsetBody) {
+        for (queue, offset) in offsets.offset_table.0 {
+            let held = self.queues.lock().get(&queue).cloned();
+            if let Some(held) = held.filter(|_| queue.topic == topic) {
+                held.stop.cancel();
+                let _ = tokio::time::timeout(RESTART_TIMEOUT, held.wait_idle()).await;
+                self.restart_queue(&held, offset).await;
+            }
+        }
+        self.rebalance_soon();
+    }
+
+    /// Locks queues at their brokers. Returns those that this client holds now.
+    pub(crate) async fn lock(&self, queues: Vec<MessageQueue>) -> Vec<MessageQueue> {
+        let calls = by_broker(&queues).into_iter().map(|(broker, wanted)| async move {
+            let locked = match self.lock_at(&broker, &wanted).await {
+                Ok(locked) => locked,
+                Err(error) => {
+                    tracing::warn!(group = self.config.group, %error, "queues were not locked");
+                    // They stay ours as long as the last lock counts.
+                    return Vec::new();
+                }
+            };
+            let held = self.queues.lock();
+            for queue in &wanted {
+                if let Some(held) = held.get(queue) {
+                    held.set_locked(locked.contains(queue).then_some(LOCK_LIFE));
+                }
+            }
+            locked
+        });
+        futures::future::join_all(calls).await.concat()
+    }
+
+    async fn lock_at(
+        &self,
+        broker: &str,
+        queues: &[MessageQueue],
+    ) -> Result<Vec<MessageQueue>, ClientError> {
+        let code = RequestCode::LOCK_BATCH_MQ;
+        let addr = self.master(broker)?;
+        let response = self.instance.call(&addr, self.lock_request(code, queues)?).await?;
+        let body: LockBatchResponse = read_body(&addr, code, &response)?;
+        Ok(body.lock_ok_mq_set)
+    }
+
+    /// Unlocks queues, so that the next consumer need not wait for the locks to expire.
+    pub(crate) async fn unlock(&self, queues: &[MessageQueue]) {
+        for (broker, queues) in by_broker(queues) {
+            let request = self.lock_request(RequestCode::UNLOCK_BATCH_MQ, &queues);
+            let unlocked = match (self.master(&broker), request) {
+                (Ok(addr), Ok(request)) => self.instance.oneway(&addr, request).await,
+                (Err(error), _) | (_, Err(error)) => Err(error),
+            };
+            if let Err(error) = unlocked {
+                tracing::debug!(%error, "queues were not unlocked");
+            }
+        }
+    }
+
+    fn lock_request(
+        &self,
+        code: RequestCode,
+        queues: &[MessageQueue],
+    ) -> Result<RemotingCommand, ClientError> {
+        let body = LockBatchRequest {
+            client_id: self.instance.client_id().to_owned(),
+            consumer_group: self.config.group.clone(),
+            mq_set: queues.to_vec(),
+            only_this_broker: false,
+        };
+        json_request(code, &body)
+    }
+
+    fn master(&self, broker: &str) -> Result<String, ClientError> {
+        let master = self.instance.routes().master(broker);
+        master.ok_or_else(|| ClientError::NoMaster { broker: broker.to_owned() })
+    }
+
+    /// Sends a message that cannot be read to the dead letters.
+    pub(crate) async fn bury(&self, addr: &str, commit_log_offset: i64) -> Result<(), ClientError> {
+        let header = ConsumerSendMsgBackRequestHeader {
+            offset: commit_log_offset,
+            group: self.config.group.clone(),
+            delay_level: -1,
+            origin_msg_id: None,
+            origin_topic: None,
+            unit_mode: false,
+            max_reconsume_times: Some(self.max_reconsume_times()),
+        };
+        let request = RemotingCommand::request(RequestCode::CONSUMER_SEND_MSG_BACK, &header);
+        self.instance.call(addr, request).await.map(drop)
+    }
+}
