@@ -138,6 +138,11 @@ impl StoreConfig {
         if body == 0 || body > 512 << 20 {
             return error("maxMessageSize", body.to_string(), "between 1 byte and 512 MiB");
         }
+        let path = self.store_path_commit_log.to_string_lossy();
+        if path.contains(',') {
+            let reason = "several directories for the commit log are not supported";
+            return error("storePathCommitLog", path.into_owned(), reason);
+        }
         if let Some(hour) = self.delete_when.iter().find(|hour| **hour > 23) {
             return error("deleteWhen", hour.to_string(), "hours are 0 to 23");
         }

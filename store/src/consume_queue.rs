@@ -272,6 +272,11 @@ impl ConsumeQueue {
         byte - byte % self.shared.file_bytes
     }
 
+    /// The first offset of the file behind the one that has this offset, or the end of the queue.
+    pub(crate) fn next_file(&self, offset: i64) -> i64 {
+        ((self.file_start(offset) + self.shared.file_bytes) / UNIT).min(self.max_offset())
+    }
+
     fn file(&self, start: i64) -> io::Result<Arc<dyn File>> {
         let open = || self.shared.disk.open(&self.path(start));
         self.shared.cache.get((self.number, start), open)

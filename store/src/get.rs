@@ -179,6 +179,9 @@ impl Get<'_> {
             let wanted = UNITS_PER_READ.min(scan_max - scanned);
             let units = queue.units(result.next_begin_offset, wanted)?;
             if units.is_empty() {
+                if scanned == 0 {
+                    result.next_begin_offset = queue.next_file(request.offset);
+                }
                 break;
             }
             for unit in &units {

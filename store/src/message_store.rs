@@ -92,7 +92,9 @@ impl MessageStore {
     ) -> Result<(Self, RecoveryReport), StoreError> {
         config.validate()?;
         let root = &config.store_path_root_dir;
-        disk.create_dir_all(root).map_err(StoreError::io("create", root))?;
+        for dir in [root, &config.store_path_commit_log, &config.consume_queue_dir()] {
+            open::create_durable_dir(&*disk, dir)?;
+        }
         open::refuse_other_kinds(&*disk, &config)?;
         let lock = checkpoint::lock(&*disk, root)?;
         let was_clean = !checkpoint::is_aborted(&*disk, root)?;
@@ -118,7 +120,10 @@ impl MessageStore {
         let mut start = |name: &'static str, work: Box<dyn FnOnce(&Pipeline) + Send>| {
             let pipeline = Arc::clone(&self.pipeline);
             let builder = std::thread::Builder::new().name(name.to_owned());
-            let handle = builder.spawn(move || work(&pipeline));
+            let handle = builder.spawn(move || {
+                let _guard = pipeline.end_if_panicking(name);
+                work(&pipeline);
+            });
             threads.push(handle.map_err(StoreError::io("start a thread for", &self.root()))?);
             Ok(())
         };

@@ -1,7 +1,9 @@
 //! Putting a store together: locks, refuses what it cannot read, recovers, and builds the parts.
 
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicI64;
 
 use parking_lot::{Mutex, RwLock};
 
@@ -80,6 +82,7 @@ pub(crate) fn recover(
             queues: Arc::clone(&queues),
             flags: Arc::clone(&flags),
             metrics: Arc::clone(&metrics),
+            cleaned_to: AtomicI64::new(report.log_min),
         },
         pending: Pending::new(config.put_pending_bytes_max, config.put_pending_messages_max),
         config,
@@ -121,6 +124,19 @@ pub(crate) fn refuse_other_kinds(disk: &dyn Disk, config: &StoreConfig) -> Resul
         let reason =
             "its commit log is a DLedger (enableDLegerCommitLog=true), which cannot be read";
         return Err(StoreError::Unsupported { path: root.clone(), reason });
+    }
+    Ok(())
+}
+
+/// Creates a directory so that it is still there after a loss of power.
+pub(crate) fn create_durable_dir(disk: &dyn Disk, dir: &Path) -> Result<(), StoreError> {
+    disk.create_dir_all(dir).map_err(StoreError::io("create", dir))?;
+    for parent in dir.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
+        match disk.sync_dir(parent) {
+            // A directory that we may not read is not one that we made.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+            outcome => outcome.map_err(StoreError::io("sync", parent))?,
+        }
     }
     Ok(())
 }

@@ -159,6 +159,11 @@ impl Pipeline {
         }
     }
 
+    /// A thread that panics takes the store with it: nobody must wait for an answer forever.
+    pub(crate) fn end_if_panicking(&self, thread: &'static str) -> PanicGuard<'_> {
+        PanicGuard { pipeline: self, thread }
+    }
+
     /// Makes the queues durable and moves the checkpoint.
     pub(crate) fn flush_queues(&self) -> Result<(), StoreError> {
         let (end, timestamp) = self.dispatched.get();
@@ -195,6 +200,29 @@ impl Pipeline {
                 let reason = format!("a consume queue cannot be written: {error}");
                 self.flags.set_dispatch_error(Some(reason));
             }
+        }
+    }
+}
+
+/// See [`Pipeline::end_if_panicking`].
+pub(crate) struct PanicGuard<'a> {
+    pipeline: &'a Pipeline,
+    thread: &'static str,
+}
+
+impl Drop for PanicGuard<'_> {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            return;
+        }
+        let Pipeline { flags, to_writer, to_flusher, to_dispatcher, to_keeper, .. } = self.pipeline;
+        flags.fail(&format!("thread {} ended by a panic", self.thread));
+        to_keeper.close();
+        to_writer.close();
+        to_writer.try_take(&mut Vec::new());
+        for mailbox in [to_flusher, to_dispatcher] {
+            mailbox.close();
+            mailbox.try_take(&mut Vec::new());
         }
     }
 }

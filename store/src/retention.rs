@@ -4,7 +4,7 @@
 //! read them. The disk is looked at before each, so a slow deletion does not hide that it fills up.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
@@ -26,6 +26,8 @@ pub(crate) struct Retention {
     pub(crate) queues: Arc<ConsumeQueueTable>,
     pub(crate) flags: Arc<RunningFlags>,
     pub(crate) metrics: Arc<Metrics>,
+    /// First byte of the log when the queues were cleaned.
+    pub(crate) cleaned_to: AtomicI64,
 }
 
 /// Why files are deleted in a round.
@@ -104,6 +106,9 @@ impl Retention {
     /// Moves the beginning of each queue up to that of the log and deletes files it has left.
     fn clean_queues(&self) -> Result<(), StoreError> {
         let log_min = self.log.min_offset();
+        if self.cleaned_to.swap(log_min, Ordering::AcqRel) == log_min {
+            return Ok(());
+        }
         for queue in self.queues.all() {
             queue.correct_min(log_min)?;
             while queue.remove_expired_file()? {}

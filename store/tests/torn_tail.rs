@@ -195,7 +195,7 @@ fn stale_records_behind_the_tail_do_not_come_back() {
 #[test]
 fn damage_below_the_checkpoint_is_refused_unless_it_is_asked_for() {
     let killed = killed();
-    let first = PathBuf::from("/store/commitlog").join(format!("{:020}", SEGMENT));
+    let first = PathBuf::from("/store/commitlog").join(format!("{SEGMENT:020}"));
     let mut image = killed.image.clone();
     image.get_mut(&first).unwrap()[4] ^= 0xFF;
     let disk = SimDisk::from_image(&image);
@@ -221,7 +221,8 @@ fn damage_below_the_checkpoint_is_refused_unless_it_is_asked_for() {
 #[test]
 fn derived_files_are_built_anew() {
     let killed = killed();
-    let damage: [(&str, fn(&mut Image)); 6] = [
+    type Damage = fn(&mut Image);
+    let damage: [(&str, Damage); 6] = [
         ("no queues", |image| image.retain(|path, _| !path.starts_with("/store/consumequeue"))),
         ("no checkpoint", |image| drop(image.remove(Path::new("/store/checkpoint")))),
         ("garbage in the checkpoint", |image| {

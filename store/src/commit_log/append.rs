@@ -25,6 +25,9 @@ const ALLOCATE_STEP_BYTES: i64 = 32 << 20;
 /// One write takes about this much; a larger record is written alone.
 const GROUP_BYTES_MAX: usize = 4 << 20;
 
+/// A clock that goes back by more than this was wrong before.
+const CLOCK_STEP_MS_MAX: i64 = 10_000;
+
 /// What goes into the tagsCode field of the consume queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum TagsCode {
@@ -200,6 +203,19 @@ impl Appender {
         Ok(())
     }
 
+    /// Searches by time rely on store times that do not go back, so a clock that is set back a
+    /// little stands still instead. One that was far ahead is followed: the delays of delayed
+    /// messages count from the store time.
+    fn timestamp(&mut self) -> i64 {
+        let now_ms = self.clock.now_ms();
+        if now_ms + CLOCK_STEP_MS_MAX >= self.last_timestamp {
+            self.last_timestamp = self.last_timestamp.max(now_ms);
+        } else {
+            self.last_timestamp = now_ms;
+        }
+        self.last_timestamp
+    }
+
     /// Gives the records of a request their place and puts them into the buffer.
     fn place(&mut self, request: AppendRequest, group: &mut WrittenGroup) {
         let AppendRequest {
@@ -212,9 +228,7 @@ impl Appender {
             completion,
             permit,
         } = request;
-        // Recovery and searches by time rely on store times that never go back.
-        let timestamp = self.clock.now_ms().max(self.last_timestamp);
-        self.last_timestamp = timestamp;
+        let timestamp = self.timestamp();
         let transaction = sys_flag::transaction(sys_flag);
         let in_queue = transaction == 0 || transaction == sys_flag::TRANSACTION_COMMIT;
         let count = if in_queue { others.len() + 1 } else { 0 };
