@@ -1,0 +1,118 @@
+//! The directory of a local cluster: which one it is, and what may be done with it.
+
+use std::path::{Path, PathBuf};
+
+use super::plan::Plan;
+
+/// Where clusters are kept unless `--data` says otherwise.
+const DEFAULT_FOLDER: &str = ".rocketmq";
+
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirError {
+    #[error("cannot {what} {}: {source}", path.display())]
+    Io { what: &'static str, path: PathBuf, source: std::io::Error },
+    #[error(
+        "there is no local cluster in {}: name its directory with --data DIR",
+        folder.display()
+    )]
+    NoCluster { folder: PathBuf },
+    #[error(
+        "there are several local clusters in {}: say which ({})", folder.display(), found.join(", ")
+    )]
+    ManyClusters { folder: PathBuf, found: Vec<String> },
+    #[error("there is no local cluster in {}", dir.display())]
+    NotThere { dir: PathBuf },
+    #[error(
+        "spec.brokers.groups: {wanted} would leave out {surplus}, whose messages are in {}: keep \
+         the groups, or use another data directory",
+        dir.display()
+    )]
+    FewerGroups { wanted: usize, surplus: String, dir: PathBuf },
+}
+
+/// Where the data of a cluster is by default.
+pub(super) fn default_of(cluster: &str) -> PathBuf {
+    Path::new(DEFAULT_FOLDER).join(cluster)
+}
+
+/// Makes a directory (and its parents) and returns its absolute path.
+pub(super) fn create(dir: &Path) -> Result<PathBuf, DataDirError> {
+    let failed = |what| move |source| DataDirError::Io { what, path: dir.to_owned(), source };
+    std::fs::create_dir_all(dir).map_err(failed("create"))?;
+    std::fs::canonicalize(dir).map_err(failed("find"))
+}
+
+/// A directory of this process alone, for a cluster whose data goes when it stops.
+pub(super) fn create_ephemeral(cluster: &str) -> Result<PathBuf, DataDirError> {
+    let name = format!("rocketmq-{cluster}-{}", std::process::id());
+    create(&std::env::temp_dir().join(name))
+}
+
+/// The directory that `status` and `down` mean.
+pub(super) fn find(cluster: Option<&str>, data: Option<&Path>) -> Result<PathBuf, DataDirError> {
+    find_below(Path::new(DEFAULT_FOLDER), cluster, data)
+}
+
+fn find_below(
+    folder: &Path,
+    cluster: Option<&str>,
+    data: Option<&Path>,
+) -> Result<PathBuf, DataDirError> {
+    let named = data.map(Path::to_owned).or_else(|| cluster.map(|cluster| folder.join(cluster)));
+    if let Some(dir) = named {
+        return if dir.is_dir() { Ok(dir) } else { Err(DataDirError::NotThere { dir }) };
+    }
+    let mut found: Vec<String> = std::fs::read_dir(folder)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| folder.join(name).is_dir())
+        .collect();
+    found.sort();
+    match found.as_slice() {
+        [] => Err(DataDirError::NoCluster { folder: folder.to_owned() }),
+        [only] => Ok(folder.join(only)),
+        _ => Err(DataDirError::ManyClusters { folder: folder.to_owned(), found }),
+    }
+}
+
+/// A plan may not leave out a group that has messages, as on Kubernetes.
+pub(super) fn check_groups(plan: &Plan, dir: &Path) -> Result<(), DataDirError> {
+    let prefix = format!("{}-", plan.cluster);
+    let group = |name: &str| -> Option<usize> { name.strip_prefix(&prefix)?.parse().ok() };
+    let mut surplus: Vec<String> = std::fs::read_dir(dir)
+        .into_iter()
+        .flatten()
+        .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+        .filter(|name| group(name).is_some_and(|index| index >= plan.brokers.len()))
+        .filter(|name| dir.join(name).join("store").is_dir())
+        .collect();
+    if surplus.is_empty() {
+        return Ok(());
+    }
+    surplus.sort();
+    let surplus = surplus.join(", ");
+    Err(DataDirError::FewerGroups { wanted: plan.brokers.len(), surplus, dir: dir.to_owned() })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn which_directory() {
+        let base = tempfile::tempdir().expect("a directory");
+        let folder = base.path().join(DEFAULT_FOLDER);
+        let find = |cluster, data| find_below(&folder, cluster, data);
+        let error = find(None, None).expect_err("nothing there").to_string();
+        assert!(error.starts_with("there is no local cluster in "), "{error}");
+        create(&folder.join("a")).expect("created");
+        assert_eq!(find(None, None).expect("the only one"), folder.join("a"));
+        create(&folder.join("b")).expect("created");
+        let error = find(None, None).expect_err("two").to_string();
+        assert!(error.ends_with("say which (a, b)"), "{error}");
+        assert_eq!(find(Some("b"), None).expect("named"), folder.join("b"));
+        assert_eq!(find(None, Some(base.path())).expect("named"), base.path());
+        assert!(find(Some("c"), None).is_err());
+    }
+}
