@@ -37,3 +37,23 @@ impl ClientChannel {
         }
     }
 }
+
+/// Connections to nobody in particular.
+#[cfg(test)]
+pub(crate) async fn test_channels(count: usize) -> Vec<Channel> {
+    use std::sync::Arc;
+
+    use remoting::{Limits, NoRequests, RemotingClient, RemotingMetrics, Server, ServerConfig};
+
+    let metrics = RemotingMetrics::default();
+    let listen = vec!["127.0.0.1:0".parse().expect("an address")];
+    let config = ServerConfig { listen, limits: Limits::default() };
+    let server = Server::start(config, Arc::new(NoRequests), metrics.clone()).expect("a port");
+    let address = server.addresses()[0].to_string();
+    let mut channels = Vec::new();
+    for _ in 0..count {
+        let client = RemotingClient::new(Limits::default(), Arc::new(NoRequests), metrics.clone());
+        channels.push(client.channel(&address).await.expect("a connection"));
+    }
+    channels
+}

@@ -255,3 +255,47 @@ impl ConsumerTable {
         counts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use protocol::command::RemotingCommand;
+
+    use super::*;
+    use crate::client_channel::test_channels;
+
+    fn data(group: &str, topic: &str) -> ConsumerData {
+        ConsumerData {
+            group_name: group.into(),
+            subscription_data_set: vec![SubscriptionData::by_tags(topic, "*", 1)],
+            ..ConsumerData::default()
+        }
+    }
+
+    fn groups(changes: &[GroupChange]) -> Vec<&str> {
+        changes.iter().map(|change| change.group.as_str()).collect()
+    }
+
+    #[tokio::test]
+    async fn clients_that_fall_silent_are_forgotten() {
+        let channels = test_channels(2).await;
+        tokio::time::pause();
+        let table = ConsumerTable::default();
+        let client = |index: usize| {
+            let id = format!("c{index}");
+            ClientChannel::new(&channels[index], &id, &RemotingCommand::success())
+        };
+        let timeout = Duration::from_secs(120);
+        assert!(table.register(&data("g", "t"), client(0), None, false).change.is_some());
+        tokio::time::advance(timeout / 2).await;
+        assert!(table.register(&data("g", "t"), client(1), None, false).change.is_some());
+        assert!(table.register(&data("g", "t"), client(1), None, false).change.is_none());
+        assert!(table.expire(timeout).is_empty());
+        tokio::time::advance(timeout / 2 + Duration::from_secs(1)).await;
+        let changes = table.expire(timeout);
+        assert_eq!((groups(&changes), changes[0].channels.len()), (vec!["g"], 1));
+        assert!(channels[0].is_closed() && !channels[1].is_closed());
+        assert_eq!(table.client_ids("g"), ["c1"]);
+        assert_eq!(groups(&table.disconnected(&channels[1])), ["g"]);
+        assert!(table.connection("g").is_none());
+    }
+}

@@ -1,9 +1,11 @@
 //! Figures under the names that Apache's broker uses, so that its dashboards work.
 
+use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
 use prometheus_client::metrics::counter::Counter;
@@ -19,6 +21,8 @@ use crate::broker::Broker;
 
 /// Topics and groups that have series of their own at most.
 const SERIES_MAX: usize = 10_000;
+/// Stands for all topics and groups beyond them.
+const OTHERS: &str = "others";
 /// Upper bounds of the latency of requests, in milliseconds.
 const LATENCY_MS: [f64; 9] = [1.0, 3.0, 5.0, 7.0, 10.0, 100.0, 1_000.0, 2_000.0, 3_000.0];
 /// Upper bounds of the size of messages, in bytes.
@@ -74,6 +78,7 @@ pub(crate) struct Metrics {
     throughput_out: Family<ConsumeLabels, Counter>,
     send_to_dlq: Family<ConsumeLabels, Counter>,
     rpc_latency: Family<RpcLabels, Histogram, MakeHistogram>,
+    named: Arc<Named>,
 }
 
 impl Default for Metrics {
@@ -86,7 +91,32 @@ impl Default for Metrics {
             throughput_out: Family::default(),
             send_to_dlq: Family::default(),
             rpc_latency: Family::new_with_constructor(|| Histogram::new(LATENCY_MS)),
+            named: Arc::default(),
         }
+    }
+}
+
+/// Topics and groups that have series of their own; what comes after [`SERIES_MAX`] of them is
+/// counted together.
+#[derive(Default)]
+struct Named {
+    topics: Mutex<HashSet<String>>,
+    /// `topic@group`.
+    groups: Mutex<HashSet<String>>,
+}
+
+impl Named {
+    /// Whether `name` is one of at most [`SERIES_MAX`].
+    fn admits(names: &Mutex<HashSet<String>>, name: &str) -> bool {
+        let mut names = names.lock();
+        if names.contains(name) {
+            return true;
+        }
+        let has_room = names.len() < SERIES_MAX;
+        if has_room {
+            names.insert(name.to_owned());
+        }
+        has_room
     }
 }
 
@@ -137,8 +167,10 @@ impl Metrics {
 
     /// Messages were stored.
     pub(crate) fn stored(&self, counted: &Counted<'_>, message_type: &'static str) {
+        let is_named = Named::admits(&self.named.topics, counted.topic);
+        let topic = if is_named { counted.topic } else { OTHERS };
         let labels = TopicLabels {
-            topic: counted.topic.to_owned(),
+            topic: topic.to_owned(),
             message_type,
             is_system: flag(counted.is_system),
         };
@@ -150,14 +182,22 @@ impl Metrics {
 
     /// Messages were handed to a consumer.
     pub(crate) fn consumed(&self, counted: &Counted<'_>, group: &str) {
-        let labels = consume_labels(counted, group);
+        let labels = self.consume_labels(counted, group);
         self.messages_out.get_or_create(&labels).inc_by(counted.messages as u64);
         self.throughput_out.get_or_create(&labels).inc_by(counted.bytes as u64);
     }
 
     /// A message became a dead letter.
     pub(crate) fn dead_letter(&self, counted: &Counted<'_>, group: &str) {
-        self.send_to_dlq.get_or_create(&consume_labels(counted, group)).inc();
+        self.send_to_dlq.get_or_create(&self.consume_labels(counted, group)).inc();
+    }
+
+    fn consume_labels(&self, counted: &Counted<'_>, group: &str) -> ConsumeLabels {
+        let key = format!("{}@{group}", counted.topic);
+        if Named::admits(&self.named.groups, &key) {
+            return consume_labels(counted, group);
+        }
+        consume_labels(&Counted { topic: OTHERS, ..*counted }, OTHERS)
     }
 
     /// A request was answered.
@@ -167,16 +207,12 @@ impl Metrics {
         (is_long_polling, is_oneway): (bool, bool),
         took: Duration,
     ) {
-        let name = |name: Option<&str>, code: i32| match name {
-            Some(name) => name.to_lowercase(),
-            None => code.to_string(),
-        };
         // Codes that nobody knows would make as many series as a peer likes.
-        let known = request.name().map_or(-1, |_| request.0);
+        let known = |name: Option<&str>| name.unwrap_or("unknown").to_lowercase();
         let labels = RpcLabels {
             protocol_type: "remoting",
-            request_code: name(request.name(), known),
-            response_code: name(response.name(), response.0),
+            request_code: known(request.name()),
+            response_code: known(response.name()),
             is_long_polling: flag(is_long_polling),
             result: match (is_oneway, response) {
                 (true, _) => "oneway",
@@ -195,6 +231,7 @@ impl Metrics {
             self.messages_in.remove(&labels);
             self.throughput_in.remove(&labels);
         }
+        self.named.topics.lock().remove(topic);
     }
 
     /// Forgets a group of a topic.
@@ -204,6 +241,7 @@ impl Metrics {
         self.messages_out.remove(&labels);
         self.throughput_out.remove(&labels);
         self.send_to_dlq.remove(&labels);
+        self.named.groups.lock().remove(&format!("{topic}@{group}"));
     }
 }
 
@@ -371,4 +409,58 @@ fn encode_lag(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> fmt::Resu
         Gauge { name, help }.encode(encoder, series)?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn text(metrics: &Metrics) -> String {
+        let mut registry = Registry::default();
+        metrics.register(&mut registry, ("c", "b"), &Arc::default());
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &registry).unwrap();
+        text
+    }
+
+    #[test]
+    fn names_and_labels_are_those_of_apache() {
+        let metrics = Metrics::default();
+        let counted = Counted { topic: "%RETRY%g", messages: 2, bytes: 9, is_system: false };
+        metrics.stored(&counted, "normal");
+        metrics.consumed(&counted, "g");
+        metrics.dead_letter(&counted, "g");
+        let codes = (RequestCode::PULL_MESSAGE, ResponseCode::PULL_NOT_FOUND);
+        metrics.answered(codes, (true, false), Duration::from_millis(2));
+        metrics.answered((RequestCode(77_777), ResponseCode(77)), (false, true), Duration::ZERO);
+        let found = text(&metrics);
+        for line in [
+            "rocketmq_messages_in_total{cluster=\"c\",node_type=\"broker\",node_id=\"b\",\
+             topic=\"%RETRY%g\",message_type=\"normal\",is_system=\"false\"} 2",
+            "consumer_group=\"g\",is_retry=\"true\",is_system=\"false\"} 9",
+            "rocketmq_send_to_dlq_messages_total{",
+            "le=\"3.0\",protocol_type=\"remoting\",request_code=\"pull_message\",\
+             response_code=\"pull_not_found\",is_long_polling=\"true\",result=\"success\"} 1",
+            "request_code=\"unknown\",response_code=\"unknown\"",
+        ] {
+            assert!(found.contains(line), "{line} is not in\n{found}");
+        }
+        metrics.remove_topic("%RETRY%g", false);
+        metrics.remove_group("%RETRY%g", "g", false);
+        assert!(!text(&metrics).contains("%RETRY%g"), "a topic that is gone leaves no series");
+    }
+
+    #[test]
+    fn series_are_limited() {
+        let metrics = Metrics::default();
+        for number in 0..SERIES_MAX + 5 {
+            let topic = format!("t{number}");
+            let counted = Counted { topic: &topic, messages: 1, bytes: 1, is_system: false };
+            metrics.stored(&counted, "normal");
+        }
+        let text = text(&metrics);
+        let lines = text.lines().filter(|line| line.starts_with("rocketmq_messages_in_total{"));
+        assert_eq!(lines.count(), SERIES_MAX + 1);
+        assert!(text.contains("topic=\"others\",message_type=\"normal\",is_system=\"false\"} 5"));
+    }
 }

@@ -99,3 +99,32 @@ impl ProducerTable {
         counts
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use protocol::command::RemotingCommand;
+
+    use super::*;
+    use crate::client_channel::test_channels;
+
+    #[tokio::test]
+    async fn clients_that_fall_silent_are_forgotten() {
+        let channels = test_channels(2).await;
+        tokio::time::pause();
+        let table = ProducerTable::default();
+        let client =
+            |index: usize| ClientChannel::new(&channels[index], "c", &RemotingCommand::success());
+        let timeout = Duration::from_secs(120);
+        table.register("p", client(0));
+        table.register("q", client(0));
+        tokio::time::advance(timeout + Duration::from_secs(1)).await;
+        table.register("p", client(1));
+        assert_eq!(table.expire(timeout), [channels[0].clone(), channels[0].clone()]);
+        assert_eq!((table.connections("p").len(), table.connections("q").len()), (1, 0));
+        table.unregister("p", &channels[1]);
+        assert!(table.table().data.is_empty());
+        table.register("p", client(1));
+        table.disconnected(&channels[1]);
+        assert!(table.counts().is_empty());
+    }
+}

@@ -99,7 +99,8 @@ pub(crate) enum Total {
 /// Totals at the last two midnights.
 #[derive(Debug, Default, Clone, Copy)]
 pub(crate) struct Midnights {
-    day: i64,
+    /// Number of the day at the last look.
+    day: Option<i64>,
     pub(crate) put_yesterday: u64,
     pub(crate) put_today: u64,
     pub(crate) get_yesterday: u64,
@@ -144,9 +145,10 @@ impl Throughput {
         self.groups.sample();
         let (put, get) = (self.total(Total::Put), self.total(Total::Get));
         let mut midnights = self.midnights.lock();
-        if midnights.day != day {
+        let is_midnight = midnights.day.replace(day).is_some_and(|before| before != day);
+        if is_midnight {
             *midnights = Midnights {
-                day,
+                day: Some(day),
                 put_yesterday: midnights.put_today,
                 put_today: put,
                 get_yesterday: midnights.get_today,
@@ -178,6 +180,7 @@ mod tests {
         assert_eq!(throughput.topics.per_second("t"), 0.0);
         throughput.sample(2);
         throughput.add(Total::Put, 1);
+        assert_eq!(throughput.midnights().put_yesterday, 0);
         let midnights = throughput.midnights();
         assert_eq!((midnights.put_today, throughput.total(Total::Put)), (100, 101));
     }

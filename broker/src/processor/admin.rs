@@ -31,6 +31,7 @@ pub(crate) async fn update_config(broker: &Arc<Broker>, request: &RemotingComman
         }
     }
     let updated = broker.config.update(&request.body);
+    // Not written back: the file belongs to whoever wrote it.
     let changes = updated.map_err(|errors| Refusal::error(errors.to_string()))?;
     for change in &changes {
         tracing::info!(key = change.key, from = change.from, to = change.to, "setting changed");
@@ -101,6 +102,15 @@ fn store_figures(broker: &Broker, put: &mut impl FnMut(&str, String)) {
     let unflushed = (stats.log_max_offset - stats.log_flushed_offset).max(0);
     put("remainHowManyDataToFlush", format!("{unflushed} B"));
     put("putMessageFailedTimes", stats.metrics.put_refused.to_string());
+    // There are no queues in which requests wait, and Apache's tools print "null" without these.
+    put("sendThreadPoolQueueSize", stats.pending_messages.to_string());
+    for queue in ["pull", "ack", "query", "litePull"] {
+        put(&format!("{queue}ThreadPoolQueueSize"), "0".to_owned());
+    }
+    for queue in ["send", "pull", "ack", "query", "litePull"] {
+        put(&format!("{queue}ThreadPoolQueueHeadWaitTimeMills"), "0".to_owned());
+    }
+    put("pageCacheLockTimeMills", "0".to_owned());
     put("putPendingBytes", stats.pending_bytes.to_string());
     put("putPendingMessages", stats.pending_messages.to_string());
     put("earliestMessageTimeStamp", broker.earliest_message_ms().unwrap_or(-1).to_string());

@@ -12,6 +12,7 @@ use protocol::response_code::ResponseCode;
 use store::{AllMessages, Boundary, GetRequest};
 
 use crate::broker::Broker;
+use crate::processor::topic::QUEUES_MAX;
 use crate::processor::{success, with_header, with_json};
 use crate::refusal::{Answer, Refusal};
 
@@ -49,9 +50,9 @@ pub(crate) fn update(broker: &Broker, request: &RemotingCommand) -> Answer {
     }
     broker.topic(topic)?;
     // A client that lost its way must not send the whole group back to the beginning.
-    if queue_id < 0 || header.commit_offset < 0 {
+    if !(0..QUEUES_MAX).contains(&queue_id) || header.commit_offset < 0 {
         return Err(Refusal::invalid(format!(
-            "queueId {queue_id} and offset {} must not be negative",
+            "queueId {queue_id} must be 0 to {QUEUES_MAX}, offset {} must not be negative",
             header.commit_offset
         )));
     }

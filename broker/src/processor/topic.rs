@@ -21,7 +21,7 @@ use crate::refusal::{Answer, Refusal};
 use crate::topic_attribute::{self, Change};
 
 /// Queues that a topic may have.
-const QUEUES_MAX: i32 = 65_536;
+pub(super) const QUEUES_MAX: i32 = 65_536;
 
 pub(crate) async fn update(broker: &Arc<Broker>, request: &RemotingCommand) -> Answer {
     let header: CreateTopicRequestHeader = request.header()?;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Fixture, TIMEOUT};
+use crate::common::{Fixture, TIMEOUT, free_port, until};
 use parking_lot::Mutex;
 use protocol::body::KvTable;
 use protocol::command::RemotingCommand;
@@ -14,6 +14,8 @@ use protocol::register_broker::RegisterBrokerBody;
 use protocol::request_code::RequestCode;
 use protocol::response_code::ResponseCode;
 use remoting::{Context, Limits, Processor, RemotingMetrics, Response, Server, ServerConfig};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 
 /// A name server that tells of what it is told.
@@ -49,10 +51,14 @@ struct Fake {
 
 impl Fake {
     fn start(refusals: usize) -> Self {
+        Self::start_at("127.0.0.1:0", refusals)
+    }
+
+    fn start_at(address: &str, refusals: usize) -> Self {
         let (sender, requests) = mpsc::channel(256);
         let processor = NameServer { requests: sender, refusals: Mutex::new(refusals) };
         let config = ServerConfig {
-            listen: vec!["127.0.0.1:0".parse().expect("works in a test")],
+            listen: vec![address.parse().expect("works in a test")],
             limits: Limits::default(),
         };
         let metrics = RemotingMetrics::default();
@@ -131,14 +137,8 @@ async fn a_refused_or_lost_registration_is_made_again() {
     let (_, refused) = server.registration().await;
     let (_, taken) = server.registration().await;
     assert_eq!(topics(&refused), topics(&taken));
-    let address = server.address.parse().unwrap();
     server.server.shutdown().await;
-    let (sender, requests) = mpsc::channel(256);
-    let processor = NameServer { requests: sender, refusals: Mutex::new(0) };
-    let config = ServerConfig { listen: vec![address], limits: Limits::default() };
-    let metrics = RemotingMetrics::default();
-    server.server = Server::start(config, Arc::new(processor), metrics).unwrap();
-    server.requests = requests;
+    let mut server = Fake::start_at(&server.address, 0);
     let begin = std::time::Instant::now();
     let (_, again) = server.registration().await;
     assert_eq!(topics(&again), topics(&taken));
@@ -159,4 +159,34 @@ async fn an_idle_broker_ends_at_once_and_leaves_no_trace_of_a_crash() {
     assert!(!abort.exists());
     let broker = broker.restart().await;
     assert_eq!(crate::common::bodies(&broker.client().pull_some("t", 0).await), ["x"]);
+}
+
+/// Status and body of a GET.
+async fn get(port: u16, path: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).await.expect("works in a test");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n");
+    stream.write_all(request.as_bytes()).await.expect("works in a test");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.expect("works in a test");
+    let (head, body) = answer.split_once("\r\n\r\n").expect("head and body");
+    let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
+    (status.expect("a status"), body.to_owned())
+}
+
+#[tokio::test]
+async fn a_broker_is_ready_when_a_name_server_knows_it() {
+    let (port, server) = (free_port(), format!("127.0.0.1:{}", free_port()));
+    let port_text = port.to_string();
+    let settings = [("metricsPromExporterPort", port_text.as_str()), ("namesrvAddr", &server)];
+    let broker = Fixture::start(&settings).await;
+    assert_eq!(get(port, "/healthz").await.0, 200);
+    let (status, reason) = get(port, "/readyz").await;
+    assert_eq!(status, 503);
+    assert!(reason.contains(&format!("no name server of `{server}`")), "{reason}");
+    let _name_server = Fake::start_at(&server, 0);
+    until("ready", async || get(port, "/readyz").await.0 == 200).await;
+    let metrics = get(port, "/metrics").await.1;
+    assert!(metrics.contains("rocketmq_registered_name_servers{"), "{metrics}");
+    broker.shutdown.stop();
+    assert_eq!(get(port, "/readyz").await.0, 503, "not when it is about to end");
 }

@@ -155,6 +155,11 @@ async fn a_delayed_message_comes_after_its_delay_and_looks_as_before() {
     let mut header = pull_header("t", 0, 1, 0);
     header.subscription = Some("a".into());
     assert_eq!(client.pull(header).await.bodies(), ["late"], "found by its tag again");
+    client.send("t", "much later", &[("DELAY", "2")]).await;
+    let broker = broker.restart().await;
+    let client = broker.client();
+    let rest = client.pull_some("t", 2).await;
+    assert_eq!(bodies(&rest), ["much later"], "nothing is lost or comes twice over a restart");
 }
 
 #[tokio::test]
