@@ -508,11 +508,6 @@ impl ConsumeQueue {
         queue_offset: i64,
         touch: impl FnMut(i64, bool),
     ) -> Result<(), StoreError> {
-        let missing = queue_offset - self.max_offset();
-        if missing > self.shared.file_bytes / UNIT {
-            // A gap of more than a file: the queue begins behind it.
-            return self.clear();
-        }
         for offset in self.max_offset()..queue_offset {
             let blank = Unit { physical_offset: 0, size: BLANK_SIZE, tags_code: 0 };
             // The offsets are consecutive, so this cannot fail.

@@ -6,8 +6,11 @@
 //! crash. Records behind the first damage were perhaps acknowledged, so they are copied to
 //! `truncated/` first.
 
-use std::collections::{BTreeSet, HashMap};
-use std::path::{Path, PathBuf};
+mod cut;
+mod rebuild;
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,7 +18,7 @@ use protocol::message_codec::{self, RecordView};
 use protocol::sys_flag;
 
 use crate::checkpoint::Checkpoint;
-use crate::commit_log::{CommitLog, Segment, Step, segment_name};
+use crate::commit_log::{CommitLog, Segment, Step};
 use crate::config::StoreConfig;
 use crate::consume_queue::{ConsumeQueue, Unit};
 use crate::consume_queue_table::ConsumeQueueTable;
@@ -27,12 +30,12 @@ use crate::put;
 /// A log of at most this many bytes is compared with all its queues, so that the loss of a whole
 /// queue is found. In a longer log a lost queue is found when its next message comes.
 const FULL_CHECK_BYTES: i64 = 256 << 20;
+/// A message with a higher number has a damaged one.
+const QUEUE_OFFSET_MAX: i64 = 1 << 50;
 /// Units staged before they are written.
 const STAGED_MAX: usize = 10_000;
 /// What a disk writes as a whole.
 const SECTOR_BYTES: usize = 512;
-/// Units of one queue read at once to be compared with the log.
-const UNITS_AHEAD: usize = 32;
 /// Bytes read at once where something is searched or copied.
 const CHUNK_BYTES: i64 = 1 << 20;
 
@@ -339,6 +342,7 @@ impl Recovery<'_> {
         let in_queue = transaction == 0 || transaction == sys_flag::TRANSACTION_COMMIT;
         if !in_queue
             || view.queue_id < 0
+            || !(0..=QUEUE_OFFSET_MAX).contains(&view.queue_offset)
             || !put::is_directory_name(view.topic)
             || self.deleted.contains(view.topic, view.physical_offset)
         {
@@ -390,110 +394,6 @@ impl Recovery<'_> {
         staged.drain(..).try_for_each(|queue| self.queues.commit(&queue))
     }
 
-    /// Makes everything behind the valid log zeros, after a copy if there are whole records in it.
-    fn cut_log(&self, reason: String, report: &mut RecoveryReport) -> Result<(), StoreError> {
-        let end = report.log_end;
-        let segments = self.log.segments_between(end, i64::MAX);
-        let mut saved = Vec::new();
-        for segment in &segments {
-            let from = end.max(segment.start);
-            let Some(data_end) = self.last_data(segment, from)? else { continue };
-            report.cut_bytes += data_end - from;
-            let records = self.count_records(segment, from, data_end)?;
-            if records > 0 {
-                report.cut_records += records;
-                saved.push((Arc::clone(segment), from, data_end));
-            }
-        }
-        if !saved.is_empty() {
-            report.cut_saved_to = Some(self.save(end, &saved)?);
-        }
-        report.cut_reason = (report.cut_bytes > 0).then_some(reason);
-        // The first file stays even when nothing in it is valid: it keeps the offsets.
-        self.log.remove_from(end.max(report.log_min + 1))?;
-        if let Some(segment) = self.log.segment_at(end) {
-            self.zero(&segment, end)?;
-        }
-        self.log.set_end(end);
-        Ok(())
-    }
-
-    /// Position behind the last byte that is not zero, or `None` when all are from `from` on.
-    fn last_data(&self, segment: &Segment, from: i64) -> Result<Option<i64>, StoreError> {
-        let end = segment.start + self.log.segment_bytes();
-        let mut last = None;
-        let mut offset = from;
-        while offset < end {
-            let next = segment.file.next_data(offset.abs_diff(segment.start));
-            let next = next.map_err(StoreError::io("read", &segment.path))?;
-            let Some(position) = next else { break };
-            offset = offset.max(segment.start + position.cast_signed());
-            let length = CHUNK_BYTES.min(end - offset);
-            if length <= 0 {
-                break;
-            }
-            let bytes = segment.bytes(offset, usize::try_from(length).unwrap_or(0))?;
-            if let Some(position) = bytes.iter().rposition(|byte| *byte != 0) {
-                last = Some(offset + i64::try_from(position).unwrap_or(0) + 1);
-            }
-            offset += length;
-        }
-        Ok(last)
-    }
-
-    /// Whole records with a good checksum in a range of which the start is damaged.
-    fn count_records(&self, segment: &Segment, from: i64, to: i64) -> Result<u64, StoreError> {
-        let length = usize::try_from(to - from).unwrap_or(0);
-        let bytes = segment.bytes(from, length)?;
-        let mut count = 0;
-        let mut position = 0;
-        while position + message_codec::FIXED_BYTES <= bytes.len() {
-            let rest = &bytes[position..];
-            let offset = from + i64::try_from(position).unwrap_or(0);
-            let found = message_codec::decode_record(rest)
-                .ok()
-                .filter(|view| view.physical_offset == offset && view.check_body().is_ok());
-            match found {
-                Some(view) => {
-                    count += 1;
-                    position += view.bytes.len();
-                }
-                None => position += 1,
-            }
-        }
-        Ok(count)
-    }
-
-    fn save(&self, end: i64, ranges: &[(Arc<Segment>, i64, i64)]) -> Result<PathBuf, StoreError> {
-        let dir = self.config.store_path_root_dir.join("truncated");
-        let path = dir.join(segment_name(end));
-        let write = || {
-            self.disk.create_dir_all(&dir)?;
-            let file = self.disk.create(&path, 0)?;
-            let mut at = 0;
-            for (segment, from, to) in ranges {
-                let length = usize::try_from(to - from).unwrap_or(0);
-                let bytes = segment.file.bytes(from.abs_diff(segment.start), length)?;
-                file.write_all_at(&bytes, at)?;
-                at += bytes.len() as u64;
-            }
-            file.sync_data()?;
-            self.disk.sync_dir(&dir)
-        };
-        write().map_err(StoreError::io("write", &path))?;
-        Ok(path)
-    }
-
-    fn zero(&self, segment: &Segment, end: i64) -> Result<(), StoreError> {
-        let path: &Path = &segment.path;
-        if self.last_data(segment, end)?.is_some() || self.checkpoint.is_flush_failed() {
-            let position = end.abs_diff(segment.start);
-            let rest = self.log.segment_bytes().cast_unsigned() - position;
-            segment.file.zero(position, rest).map_err(StoreError::io("truncate", path))?;
-        }
-        self.sync(segment)
-    }
-
     /// Drops units of messages that are no longer in the log.
     fn cut_queues(&self, log_end: i64, broken: &mut BTreeSet<u64>) -> Result<(), StoreError> {
         for queue in self.queues.all() {
@@ -511,76 +411,5 @@ impl Recovery<'_> {
             }
         }
         Ok(())
-    }
-
-    /// Compares every message in the log with its queue.
-    fn find_missing(
-        &self,
-        report: &RecoveryReport,
-        broken: &mut BTreeSet<u64>,
-    ) -> Result<(), StoreError> {
-        let mut walk = self.log.walk(report.log_min, report.log_end);
-        // The units of each queue are read some at a time, in step with the log.
-        let mut read_ahead: HashMap<u64, (i64, Vec<Unit>)> = HashMap::new();
-        while let Step::Record(entry) = walk.step(|view| Ok(self.entry(view)))? {
-            let Some(QueueEntry { queue, queue_offset, unit }) = entry else { continue };
-            if broken.contains(&queue.number()) {
-                continue;
-            }
-            let (first, units) = read_ahead.entry(queue.number()).or_default();
-            let is_ahead = (*first..*first + units.len() as i64).contains(&queue_offset);
-            if !is_ahead {
-                *first = queue_offset;
-                *units = queue.units(queue_offset, UNITS_AHEAD)?;
-            }
-            let index = usize::try_from(queue_offset - *first).unwrap_or(usize::MAX);
-            if units.get(index) != Some(&unit) {
-                broken.insert(queue.number());
-            }
-        }
-        Ok(())
-    }
-
-    /// Builds queues anew from the log.
-    fn rebuild(
-        &self,
-        broken: &BTreeSet<u64>,
-        report: &mut RecoveryReport,
-    ) -> Result<(), StoreError> {
-        if broken.is_empty() {
-            return Ok(());
-        }
-        for queue in self.queues.all() {
-            if broken.contains(&queue.number()) {
-                self.queues.clear(&queue)?;
-                report.rebuilt_queues.push(format!("{}/{}", queue.topic, queue.queue_id));
-            }
-        }
-        report.rebuilt_queues.sort();
-        let mut staged = Vec::new();
-        let mut walk = self.log.walk(report.log_min, report.log_end);
-        while let Step::Record(entry) = walk.step(|view| Ok(self.entry(view)))? {
-            let Some(QueueEntry { queue, queue_offset, unit }) = entry else { continue };
-            if !broken.contains(&queue.number()) {
-                continue;
-            }
-            match queue.stage(queue_offset, unit) {
-                Ok(true) => staged.push(queue),
-                Ok(false) => {}
-                Err(gap) => {
-                    let name = format!("{}/{}", queue.topic, queue.queue_id);
-                    tracing::error!(queue = name, ?gap, "the log lacks messages of this queue");
-                    self.queues.commit(&queue)?;
-                    self.queues.skip_to(&queue, queue_offset)?;
-                    if queue.stage(queue_offset, unit) == Ok(true) {
-                        staged.push(queue);
-                    }
-                }
-            }
-            if staged.len() >= STAGED_MAX {
-                self.commit(&mut staged)?;
-            }
-        }
-        self.commit(&mut staged)
     }
 }
