@@ -13,6 +13,8 @@ here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 root=$(cd -- "$here/../.." && pwd)
 if [[ ${1:-} == down ]]; then exec "$here/down.sh" --purge; fi
 
+count=10000
+
 step() { printf '\n== %s\n' "$*"; }
 kubectl() { "$K8S_HOME/conf/kubectl" --kubeconfig "$K8S_HOME/admin.kubeconfig" "$@"; }
 
@@ -22,7 +24,7 @@ step "Kubernetes: three nodes, no container engine (built once, if it is not cac
 step "Images: built from the release programs, loaded into the nodes"
 images=$root/target/images
 "$root/deploy/images/build.sh" "$images"
-"$here/load.sh" "$images"/rocketmq-{operator,namesrv,broker}.tar 2>/dev/null
+"$here/load.sh" "$images"/rocketmq-{operator,namesrv,broker}.tar
 
 step "Operator: kubectl apply --server-side -k $images"
 kubectl apply --server-side -k "$images" >/dev/null
@@ -36,24 +38,32 @@ kubectl -n mq wait rocketmqcluster/minimal --for=condition=Ready --timeout=120s
 printf 'ready after %s s\n\n' $((SECONDS - began))
 kubectl -n mq get rocketmq,pods
 
-step "Messages: 'rmq' sends ten and consumes them"
+step "Messages: $count through it, from this machine, every one exactly once"
 dns=$(kubectl -n kube-system get service kube-dns -o 'jsonpath={.spec.clusterIP}')
-rmq() { "$here/with_dns.sh" "$dns" "${CARGO_TARGET_DIR:-$root/target}/release/rmq" "$@"; }
-namesrv=minimal-namesrv.mq.svc:9876
-rmq send -n "$namesrv" -t Demo --count 10 "hello from the demo"
-rmq consume -n "$namesrv" -t Demo -g demo --count 10
+export NAMESRV_ADDR=minimal-namesrv.mq.svc:9876
+program=${CARGO_TARGET_DIR:-$root/target}/release/rmq
+rmq() {
+    printf '$ rmq %s\n' "$*"
+    "$here/with_dns.sh" "$dns" "$program" "$@"
+}
+rmq cluster
+topic=Demo-$$
+rmq topic create "$topic" --queues 8
+rmq send "$topic" --count "$count" --size 128
+rmq consume "$topic" --group demo-$$ --from first --expect "$count" --timeout 20s --quiet
 
 cat <<TEXT
 
 It is running. What to try next:
 
-  alias k='$K8S_HOME/conf/kubectl --kubeconfig $K8S_HOME/admin.kubeconfig'
-  k -n mq get rmq                                            # the cluster in one line
-  k -n mq patch rmq minimal --type merge -p '{"spec":{"brokers":{"groups":2}}}'
-  k -n mq get rmqbg -w                                       # watch the second group come
-  k -n mq delete pod minimal-0-0                             # and see it come back with its messages
-  $here/with_dns.sh $dns ${CARGO_TARGET_DIR:-$root/target}/release/rmq cluster -n $namesrv
-  $here/node.sh kill n2                                      # power failure (K8S_HOME=$K8S_HOME K8S_NAME=$K8S_NAME K8S_NET=$K8S_NET)
+  alias k='$K8S_HOME/conf/kubectl --kubeconfig $K8S_HOME/admin.kubeconfig -n mq'
+  alias mq='$here/with_dns.sh $dns $program -n $NAMESRV_ADDR'
+  k get rmq                                  # the cluster in one line
+  k patch rmq minimal --type merge -p '{"spec":{"brokers":{"groups":2}}}'
+  k get rmqbg -w                             # watch the second group come; Ctrl-C ends it
+  k delete pod minimal-0-0                   # it comes back with its messages
+  mq cluster                                 # what the name server says
+  k get events
 
 Take it down:  $here/demo.sh down
 TEXT

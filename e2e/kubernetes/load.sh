@@ -18,7 +18,7 @@ for archive in "$@"; do
     [[ -r $archive ]] || die "cannot read $archive"
     cp -- "$archive" "$K8S_HOME/images/" # a node that starts later loads it from there
     for name in "${nodes[@]}"; do
-        "$KIT/node.sh" exec "$name" ctr -n k8s.io images import "$(realpath -- "$archive")" >&2
+        "$KIT/node.sh" exec "$name" ctr -n k8s.io images import "$(realpath -- "$archive")" >/dev/null
         touch "$K8S_HOME/nodes/$name/loaded"
     done
 done

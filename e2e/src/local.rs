@@ -1,5 +1,6 @@
 //! The project's own servers as processes on this machine.
 
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -13,34 +14,40 @@ use crate::programs;
 
 /// Time for a server to start or to end.
 const LIMIT: Duration = Duration::from_secs(30);
-/// Added to every port, so that a cluster somebody runs here is not in the way.
-const PORT_OFFSET: u16 = 20_000;
+/// What may be added to every port; the highest stay under those that clients are given.
+const PORT_OFFSETS: std::ops::RangeInclusive<u16> = 12_000..=20_000;
+/// Ports of a name server and a broker, before the offset.
+const PORTS: [u16; 6] = [9876, 9877, 10909, 10911, 10912, 5557];
 
 /// `rocketmq-operator local up` on `deploy/samples/local.yaml`: a name server and a broker.
 pub struct LocalMode {
     process: Process,
     directory: PathBuf,
+    port_offset: u16,
 }
 
 impl LocalMode {
     /// Starts it with its data in `directory` and waits until it says that it is ready.
     pub fn start(directory: &Path) -> Result<Self> {
+        let port_offset = free_offset()?;
         let mut command = Command::new(programs::path("rocketmq-operator")?);
         command
             .args(["local", "up"])
             .arg(programs::root().join("deploy/samples/local.yaml"))
-            .args(["--port-offset", &PORT_OFFSET.to_string(), "--data"])
+            .args(["--port-offset", &port_offset.to_string(), "--data"])
             .arg(directory.join("data"));
         let mut process = Process::start("local-mode", &mut command, directory)?;
-        process.wait_for("'ready'", LIMIT, |p| p.log().contains("is ready"))?;
-        Ok(Self { process, directory: directory.to_owned() })
+        process.wait_for("'cluster local is ready'", LIMIT, |p| {
+            p.log().contains("cluster local is ready")
+        })?;
+        Ok(Self { process, directory: directory.to_owned(), port_offset })
     }
 
     /// How clients reach it.
     pub fn target(&self) -> Target {
         Target {
-            namesrv: format!("127.0.0.1:{}", 9876 + PORT_OFFSET),
-            broker: format!("127.0.0.1:{}", 10911 + PORT_OFFSET),
+            namesrv: format!("127.0.0.1:{}", 9876 + self.port_offset),
+            broker: format!("127.0.0.1:{}", 10911 + self.port_offset),
             broker_name: "local-0".to_owned(),
             cluster: "local".to_owned(),
             dns: None,
@@ -67,4 +74,13 @@ impl LocalMode {
         anyhow::ensure!(status.success(), "local mode ended with {status}:\n{}", self.log());
         Ok(())
     }
+}
+
+/// An offset with which every port is free, so that what somebody runs here is not in the way.
+fn free_offset() -> Result<u16> {
+    let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+    PORT_OFFSETS
+        .step_by(500)
+        .find(|offset| PORTS.iter().all(|port| is_free(port + offset)))
+        .context("no free ports on this machine")
 }
