@@ -71,10 +71,6 @@ impl Broker {
         self.config.get()
     }
 
-    pub(crate) fn identity(&self) -> &Identity {
-        &self.identity
-    }
-
     /// Runs what may wait for the disk away from the threads that serve connections.
     pub(crate) async fn blocking<T, E>(
         self: &Arc<Self>,

@@ -10,6 +10,7 @@ use remoting::{Channel, Context, Processor, Response};
 use tokio::time::Instant;
 
 use crate::broker::Broker;
+use crate::metrics::Answered;
 use crate::processor::{
     admin, client, connection, consume_stats, group, lock, offset, pull, query, relay,
     reset_offset, send, send_back, topic,
@@ -35,9 +36,13 @@ impl Processor for BrokerProcessor {
             );
             refusal.response().into()
         });
-        let codes = (request.request_code(), response.command().response_code());
-        let kind = (may_be_held(&request), request.is_oneway());
-        self.broker.metrics.answered(codes, kind, begin.elapsed());
+        self.broker.metrics.answered(&Answered {
+            request: request.request_code(),
+            response: response.command().response_code(),
+            is_long_polling: may_be_held(&request),
+            is_oneway: request.is_oneway(),
+            took: begin.elapsed(),
+        });
         Some(response)
     }
 

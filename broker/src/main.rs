@@ -56,7 +56,8 @@ fn main() -> ExitCode {
         })
     });
     result.unwrap_or_else(|error| {
-        tracing::error!("cannot run: {error:#}");
+        // The errors name their causes themselves.
+        tracing::error!("cannot run: {error}");
         ExitCode::FAILURE
     })
 }

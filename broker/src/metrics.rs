@@ -66,6 +66,16 @@ pub(crate) struct Counted<'a> {
     pub(crate) is_system: bool,
 }
 
+/// A request that was answered.
+pub(crate) struct Answered {
+    pub(crate) request: RequestCode,
+    pub(crate) response: ResponseCode,
+    /// It is a pull that may be held.
+    pub(crate) is_long_polling: bool,
+    pub(crate) is_oneway: bool,
+    pub(crate) took: Duration,
+}
+
 type MakeHistogram = fn() -> Histogram;
 
 /// Counters of a broker. Clones share them.
@@ -201,12 +211,8 @@ impl Metrics {
     }
 
     /// A request was answered.
-    pub(crate) fn answered(
-        &self,
-        (request, response): (RequestCode, ResponseCode),
-        (is_long_polling, is_oneway): (bool, bool),
-        took: Duration,
-    ) {
+    pub(crate) fn answered(&self, answered: &Answered) {
+        let Answered { request, response, is_long_polling, is_oneway, took } = *answered;
         // Codes that nobody knows would make as many series as a peer likes.
         let known = |name: Option<&str>| name.unwrap_or("unknown").to_lowercase();
         let labels = RpcLabels {
@@ -430,9 +436,20 @@ mod tests {
         metrics.stored(&counted, "normal");
         metrics.consumed(&counted, "g");
         metrics.dead_letter(&counted, "g");
-        let codes = (RequestCode::PULL_MESSAGE, ResponseCode::PULL_NOT_FOUND);
-        metrics.answered(codes, (true, false), Duration::from_millis(2));
-        metrics.answered((RequestCode(77_777), ResponseCode(77)), (false, true), Duration::ZERO);
+        metrics.answered(&Answered {
+            request: RequestCode::PULL_MESSAGE,
+            response: ResponseCode::PULL_NOT_FOUND,
+            is_long_polling: true,
+            is_oneway: false,
+            took: Duration::from_millis(2),
+        });
+        metrics.answered(&Answered {
+            request: RequestCode(77_777),
+            response: ResponseCode(77),
+            is_long_polling: false,
+            is_oneway: true,
+            took: Duration::ZERO,
+        });
         let found = text(&metrics);
         for line in [
             "rocketmq_messages_in_total{cluster=\"c\",node_type=\"broker\",node_id=\"b\",\

@@ -158,7 +158,7 @@ impl NameServers {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        let identity = broker.identity();
+        let identity = &broker.identity;
         let header = BrokerIdentityRequestHeader {
             broker_name: identity.broker.clone(),
             broker_addr: identity.address.clone(),
@@ -243,7 +243,7 @@ impl NameServers {
             topic_config_serialize_wrapper: table,
         };
         let body = json::to_vec(&body)?;
-        let identity = broker.identity();
+        let identity = &broker.identity;
         let header = RegisterBrokerRequestHeader {
             broker_name: identity.broker.clone(),
             broker_addr: identity.address.clone(),

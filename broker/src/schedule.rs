@@ -296,7 +296,7 @@ impl Level {
             sys_flag: view.sys_flag,
             born_timestamp: view.born_timestamp,
             born_host: view.born_host()?,
-            store_host: self.broker.identity().store_host,
+            store_host: self.broker.identity.store_host,
             reconsume_times: view.reconsume_times,
             prepared_transaction_offset: view.prepared_transaction_offset,
             body: view.body,

@@ -9,6 +9,7 @@ use daemon::health::{Checks, Health, HealthServer};
 use daemon::shutdown::{Drain, Shutdown};
 use daemon::telemetry::LogLevel;
 use prometheus_client::registry::Registry;
+use protocol::topic_name;
 use remoting::{Limits, RemotingMetrics, Server, ServerConfig};
 use store::{DispatchRequest, Dispatcher, MessageStore, Records, StoreError};
 use thiserror::Error;
@@ -30,6 +31,8 @@ use crate::schedule::{Arrivals, Schedule};
 use crate::throughput::SAMPLE_INTERVAL;
 use crate::topic::TopicTable;
 
+/// What a held pull takes of the bytes that requests may have together.
+const HELD_PULL_BYTES: usize = 1 << 10;
 /// Bytes of a frame beyond its message body: header and properties.
 const FRAME_OVERHEAD_BYTES: usize = 1 << 20;
 /// Time for each step of an orderly end, except the store's.
@@ -113,7 +116,7 @@ impl RunningBroker {
         broker.name_servers.start(&broker);
         shutdown.spawn("housekeeping", keep_house(Arc::clone(&broker), shutdown.token().clone()));
         let _ = running.set(Arc::downgrade(&broker));
-        let identity = broker.identity();
+        let identity = &broker.identity;
         tracing::info!(
             cluster = identity.cluster,
             broker = identity.broker,
@@ -210,6 +213,7 @@ fn open_store(settings: &BrokerConfig) -> Result<(MessageStore, Tables), StartEr
     let (store, report) = MessageStore::open(settings.store_config())?;
     let took_ms = begin.elapsed().as_millis();
     tracing::info!(path = %settings.store_path_root_dir.display(), took_ms, ?report, "store is open");
+    warn_of_what_waits(&store);
     let root = &settings.store_path_root_dir;
     let tables = Tables {
         topics: TopicTable::load(root, settings)?,
@@ -218,6 +222,22 @@ fn open_store(settings: &BrokerConfig) -> Result<(MessageStore, Tables), StartEr
         schedule: Schedule::load(root, settings.delay_levels())?,
     };
     Ok((store, tables))
+}
+
+/// A store of Apache's broker may hold messages that wait for what this version does not have.
+fn warn_of_what_waits(store: &MessageStore) {
+    for (topic, what) in [
+        (topic_name::TRANS_HALF_TOPIC, "half messages of transactions"),
+        (topic_name::TIMER_TOPIC, "timed messages"),
+    ] {
+        if store.queue_ids(topic).iter().any(|queue_id| store.max_offset(topic, *queue_id) > 0) {
+            tracing::warn!(
+                topic,
+                "the store has {what}, which stay where they are: this version \
+                                   does not deliver them"
+            );
+        }
+    }
 }
 
 async fn identity(settings: &BrokerConfig) -> Identity {
@@ -260,7 +280,7 @@ impl Dispatcher for Arrived {
     fn dispatch(&self, requests: &[DispatchRequest], _: &Records) {
         for request in requests.iter().filter(|request| request.is_in_queue()) {
             let (topic, queue_id) = (request.topic(), request.queue_id());
-            if topic == protocol::topic_name::SCHEDULE_TOPIC {
+            if topic == topic_name::SCHEDULE_TOPIC {
                 self.delayed.arrived(queue_id);
             }
             self.hold.arrived(topic, queue_id, request.queue_offset, request.tags_code);
@@ -271,7 +291,11 @@ impl Dispatcher for Arrived {
 fn limits(settings: &BrokerConfig) -> Limits {
     let body_max = usize::try_from(config::MESSAGE_SIZE_MAX).unwrap_or(usize::MAX);
     let defaults = Limits::default();
+    // Held pulls are requests that are worked on: they must not keep others out.
     Limits {
+        requests_in_flight_max: defaults.requests_in_flight_max + settings.pull_hold_max,
+        request_bytes_in_flight_max: defaults.request_bytes_in_flight_max
+            + settings.pull_hold_max * HELD_PULL_BYTES,
         connections_max: settings.server_max_connections,
         idle: Duration::from_secs(settings.server_channel_max_idle_time_seconds.into()),
         frame_bytes_max: defaults.frame_bytes_max.max(body_max + FRAME_OVERHEAD_BYTES),

@@ -86,7 +86,7 @@ pub(crate) async fn of_broker(broker: &Arc<Broker>, request: &RemotingCommand) -
 
 fn stats_list(broker: &Broker, only_ordered: bool) -> Result<ConsumeStatsList, ReadError> {
     let mut list = ConsumeStatsList {
-        broker_addr: broker.identity().address.clone(),
+        broker_addr: broker.identity.address.clone(),
         consume_stats_list: Vec::new(),
         total_diff: 0,
         total_inflight_diff: 0,

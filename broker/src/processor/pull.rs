@@ -79,7 +79,7 @@ impl<'a> Pull<'a> {
         header: &'a PullMessageRequestHeader,
     ) -> Result<Self, Refusal> {
         let settings = broker.settings();
-        let address = &broker.identity().address;
+        let address = &broker.identity.address;
         if !perm::is_readable(settings.broker_permission) {
             let remark = format!("the broker[{address}] pulling message is forbidden");
             return Err(Refusal::forbidden(remark));

@@ -51,7 +51,7 @@ pub(crate) async fn consume_directly(broker: &Arc<Broker>, request: &RemotingCom
         ext_fields: request.ext_fields.clone(),
         ..RemotingCommand::request_without_header(RequestCode::CONSUME_MESSAGE_DIRECTLY)
     };
-    passed.ext_fields.insert("brokerName", broker.identity().broker.clone());
+    passed.ext_fields.insert("brokerName", broker.identity.broker.clone());
     pass_on(&client, passed.with_body(record)).await
 }
 

@@ -92,7 +92,7 @@ async fn accepted_topic(
     }
     let topic = header.topic.as_str();
     if !perm::is_writable(settings.broker_permission) && broker.topics.is_order(topic) {
-        let address = &broker.identity().address;
+        let address = &broker.identity.address;
         return Err(Refusal::forbidden(format!(
             "the broker[{address}] sending message is forbidden"
         )));
@@ -149,7 +149,7 @@ struct Send<'a> {
 
 impl Send<'_> {
     async fn single(self, header: &SendMessageRequestHeader) -> Result<RemotingCommand, Refusal> {
-        let identity = self.broker.identity();
+        let identity = &self.broker.identity;
         let given = header.properties.as_deref().unwrap_or_default();
         let incoming = Incoming::read(given)?;
         check_supported(&incoming, header.sys_flag)?;
@@ -207,7 +207,7 @@ impl Send<'_> {
         if incoming.delay_level > 0 {
             return Err(illegal("a batch cannot be delayed"));
         }
-        let identity = self.broker.identity();
+        let identity = &self.broker.identity;
         let rewrite = Rewrite::new(&self.settings, identity, &incoming);
         let (shared, unique_key) = rewrite.finish(given);
         let parts = batch::decode_batch(&self.request.body, BATCH_MESSAGES_MAX)
@@ -271,7 +271,7 @@ impl Send<'_> {
         queue_id: i32,
         transaction_id: Option<String>,
     ) -> RemotingCommand {
-        let host = self.broker.identity().store_host;
+        let host = self.broker.identity.store_host;
         let ids: Vec<String> = result
             .physical_offsets()
             .map(|offset| message_id::offset_message_id(host, offset))

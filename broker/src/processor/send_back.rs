@@ -34,7 +34,7 @@ pub(crate) async fn send_back(broker: &Arc<Broker>, request: &RemotingCommand) -
     let settings = broker.settings();
     let group = broker.group(&header.group).await?;
     if !perm::is_writable(settings.broker_permission) {
-        let address = &broker.identity().address;
+        let address = &broker.identity.address;
         let remark = format!("the broker[{address}] sending message is forbidden");
         return Err(Refusal::forbidden(remark));
     }
@@ -104,7 +104,7 @@ fn put(
 ) -> Result<store::PutFuture, Refusal> {
     let damaged =
         |error: message_codec::RecordError| Refusal::error(format!("message is damaged: {error}"));
-    let identity = broker.identity();
+    let identity = &broker.identity;
     let properties = properties(view, destination).map_err(damaged)?;
     let is_delayed = destination.delay_level > 0;
     let message = Message {

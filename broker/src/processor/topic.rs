@@ -213,7 +213,7 @@ fn offsets(broker: &Broker, config: &TopicConfig) -> Result<TopicStatsTable, sto
 
 /// A queue of this broker.
 pub(super) fn message_queue(broker: &Broker, topic: &str, queue_id: i32) -> MessageQueue {
-    let broker_name = broker.identity().broker.clone();
+    let broker_name = broker.identity.broker.clone();
     MessageQueue { topic: topic.to_owned(), broker_name, queue_id }
 }
 
