@@ -133,8 +133,16 @@ pub(crate) fn create_durable_dir(disk: &dyn Disk, dir: &Path) -> Result<(), Stor
     disk.create_dir_all(dir).map_err(StoreError::io("create", dir))?;
     for parent in dir.ancestors().skip(1).filter(|parent| !parent.as_os_str().is_empty()) {
         match disk.sync_dir(parent) {
-            // A directory that we may not read is not one that we made.
-            Err(error) if error.kind() == ErrorKind::PermissionDenied => {}
+            // A directory that we may not read or write, or that cannot be synced at all (`/proc`),
+            // is not one in which we made something.
+            Err(error)
+                if matches!(
+                    error.kind(),
+                    ErrorKind::PermissionDenied
+                        | ErrorKind::ReadOnlyFilesystem
+                        | ErrorKind::InvalidInput
+                        | ErrorKind::Unsupported
+                ) => {}
             outcome => outcome.map_err(StoreError::io("sync", parent))?,
         }
     }
