@@ -1,5 +1,6 @@
 use daemon::shutdown::Shutdown;
 use operator::cli::{Cli, Command, RunArgs};
+use operator::run::RunError;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -7,7 +8,11 @@ use std::time::Duration;
 const DRAIN: Duration = Duration::from_secs(5);
 
 fn main() -> ExitCode {
-    let cli: Cli = daemon::cli::parse();
+    let mut cli: Cli = daemon::cli::parse();
+    if matches!(cli.command, Command::Local(_)) {
+        // Local mode tells its user in plain lines that it stops.
+        cli.log.log_level.push_str(",daemon::shutdown=warn");
+    }
     let log = match daemon::telemetry::init(&cli.log) {
         Ok(log) => log,
         Err(error) => {
@@ -25,8 +30,10 @@ fn main() -> ExitCode {
         }
     };
     result.unwrap_or_else(|error| {
-        eprintln!("rocketmq-operator: {error:#}");
-        ExitCode::FAILURE
+        eprintln!("rocketmq-operator: {error}");
+        let configuration =
+            error.downcast_ref::<RunError>().is_some_and(RunError::is_configuration);
+        if configuration { ExitCode::from(daemon::EXIT_CONFIG) } else { ExitCode::FAILURE }
     })
 }
 

@@ -12,7 +12,10 @@ const STEPS: &[(&str, &[&str])] = &[
     ("tidy", &["cargo", "run", "-q", "-p", "xtask", "--", "tidy"]),
     ("dag", &["cargo", "run", "-q", "-p", "xtask", "--", "dag"]),
     ("crds", &["cargo", "run", "-q", "-p", "xtask", "--", "crds", "--check"]),
-    ("lints", &["cargo", "clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"]),
+    (
+        "lints",
+        &["cargo", "clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
+    ),
     ("dependencies", &["cargo", "deny", "--offline", "check", "bans", "licenses", "sources"]),
     ("advisories", &["cargo", "deny", "check", "advisories"]),
 ];

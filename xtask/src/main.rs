@@ -57,7 +57,7 @@ fn run(command: &Command) -> anyhow::Result<()> {
         Command::Crds { check: false } => crd_files::write(&root),
         Command::Dag => dag::check(&root),
         Command::Tidy => tidy::check(&root),
-        Command::Ci { list } => ci::run(&root, *list),
+        Command::Check { list } => checks::run(&root, *list),
     }
 }
 

@@ -219,27 +219,26 @@ impl<'a> Running<'a> {
     }
 
     fn note(&self, ready: Result<(), String>) {
-        let mut news = None;
-        self.board.process(&self.spec.name, self.generation, |process| {
-            let next = match (&ready, process.phase) {
-                (Ok(()), _) => Phase::Ready,
-                (Err(_), Phase::Ready | Phase::NotReady) => Phase::NotReady,
-                (Err(_), phase) => phase,
-            };
-            news = (next != process.phase).then_some(next);
-            process.phase = next;
-            process.reason = ready.err().unwrap_or_default();
-        });
+        let status = self.board.get();
+        let Some(before) = status.process(&self.spec.name) else { return };
+        let next = match (&ready, before.phase) {
+            (Ok(()), _) => Phase::Ready,
+            (Err(_), Phase::Ready | Phase::NotReady) => Phase::NotReady,
+            (Err(_), phase) => phase,
+        };
+        let reason = ready.err().unwrap_or_default();
+        // Said before others see it and say what follows from it.
         let title = self.spec.title();
-        match news {
-            Some(Phase::Ready) => say(&format!("{title} is ready on {}", self.spec.address)),
-            Some(Phase::NotReady) => {
-                let status = self.board.get();
-                let reason = status.process(&self.spec.name).map(|process| process.reason.clone());
-                say(&format!("{title} is not ready: {}", reason.unwrap_or_default()));
-            }
+        match next {
+            _ if next == before.phase || before.generation != self.generation => {}
+            Phase::Ready => say(&format!("{title} serves on {}", self.spec.address)),
+            Phase::NotReady => say(&format!("{title} does not serve: {reason}")),
             _ => {}
         }
+        self.board.process(&self.spec.name, self.generation, |process| {
+            process.phase = next;
+            process.reason = reason;
+        });
     }
 
     fn note_end(&self) {
