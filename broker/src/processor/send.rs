@@ -108,10 +108,18 @@ async fn accepted_topic(
         settings,
     );
     match found {
+        Some(found) if is_batch_queue(&found.config) => Err(Refusal::forbidden(format!(
+            "topic[{topic}] has queue.type BatchCQ, which this broker cannot write"
+        ))),
         Some(found) => Ok(broker.publish_if_new(found).await),
         None if topic_name::is_retry(topic) => broker.return_topic(topic.to_owned(), 1).await,
         None => Err(Refusal::no_topic(topic)),
     }
+}
+
+/// Such a topic can come from a table that Apache's broker has written.
+fn is_batch_queue(topic: &TopicConfig) -> bool {
+    topic.attributes.get("queue.type").is_some_and(|kind| kind == "BatchCQ")
 }
 
 /// The queue that was asked for, or any that may be written.

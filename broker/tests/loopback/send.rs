@@ -171,3 +171,43 @@ async fn a_sync_flush_broker_answers_after_the_flush() {
     }
     assert_eq!(client.pull_some("t", 0).await.len(), 5);
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_senders_at_once_lose_and_repeat_nothing() {
+    const SENDERS: usize = 8;
+    const MESSAGES: usize = 100;
+    let broker = Fixture::start(&[]).await;
+    let senders = (0..SENDERS).map(|sender| {
+        let client = broker.client();
+        tokio::spawn(async move {
+            for number in 0..MESSAGES {
+                let header = SendMessageRequestHeader { queue_id: -1, ..send_header("t", &[]) };
+                let answer = client.try_send(header, &format!("{sender}-{number}")).await;
+                assert_eq!(answer.response_code(), ResponseCode::SUCCESS, "{:?}", answer.remark);
+            }
+        })
+    });
+    for sender in senders.collect::<Vec<_>>() {
+        sender.await.unwrap();
+    }
+    let client = broker.client();
+    let mut all = std::collections::BTreeSet::new();
+    for queue_id in 0..4 {
+        let mut offset = 0;
+        loop {
+            let pulled = client.pull(pull_header("t", queue_id, offset, 0)).await;
+            for message in &pulled.messages {
+                assert_eq!(message.queue_offset, offset, "queue {queue_id} has no gap");
+                offset += 1;
+            }
+            if pulled.code == ResponseCode::PULL_NOT_FOUND {
+                break;
+            }
+            all.extend(pulled.bodies());
+        }
+        let header = QueueOffsetRequestHeader { topic: "t".into(), queue_id, ..Default::default() };
+        let answer = client.ask(RequestCode::GET_MAX_OFFSET, &header).await;
+        assert_eq!(answer.header::<OffsetResponseHeader>().unwrap().offset, offset);
+    }
+    assert_eq!(all.len(), SENDERS * MESSAGES);
+}
