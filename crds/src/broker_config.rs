@@ -15,7 +15,7 @@ pub const VALUE_CHARS_MAX: u64 = 1024;
 const KEY_PATTERN: &str = "^[a-zA-Z][a-zA-Z0-9_.-]{0,127}$";
 
 /// Keys that the operator sets, each with what to do instead.
-pub const OWNED_KEYS: [(&str, &str); 23] = [
+pub const OWNED_KEYS: [(&str, &str); 24] = [
     ("brokerName", "it is the name of the BrokerGroup"),
     ("brokerId", "it follows from the pod"),
     ("brokerRole", "it follows from spec.brokers.replicas"),
@@ -26,6 +26,7 @@ pub const OWNED_KEYS: [(&str, &str); 23] = [
     ("fetchNamesrvAddrByAddressServer", "brokers find their name servers by DNS"),
     ("fetchNameSrvAddrByDnsLookup", "brokers find their name servers by DNS"),
     ("listenPort", "it is always 10911"),
+    ("fastListenPort", "it is always 10909"),
     ("haListenPort", "it is always 10912"),
     ("metricsPromExporterPort", "it is always 5557"),
     ("metricsPromExporterHost", "it is always 0.0.0.0"),

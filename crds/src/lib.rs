@@ -21,6 +21,7 @@ pub mod rocketmq_cluster;
 pub mod storage;
 
 use kube::CustomResourceExt;
+use serde_json::Value;
 
 pub use broker_group::{BrokerGroup, BrokerGroupSpec, BrokerGroupStatus, Phase};
 pub use pod_settings::{ImagePullPolicy, PodSettings, PullSecret};
@@ -44,10 +45,28 @@ pub fn yaml() -> Vec<(String, String)> {
         .into_iter()
         .map(|crd| {
             let name = format!("{}.yaml", crd.spec.names.plural);
-            let body = serde_yaml::to_string(&crd).expect("a CRD is plain data");
+            let mut json = serde_json::to_value(&crd).expect("a CRD is plain data");
+            forbid_null(&mut json);
+            let body = serde_yaml::to_string(&json).expect("a CRD is plain data");
             (name, format!("{HEADER}{body}"))
         })
         .collect()
+}
+
+/// Optional fields are absent, not null: the API server then drops a null, and no message offers
+/// "null" as a value.
+fn forbid_null(schema: &mut Value) {
+    match schema {
+        Value::Object(map) => {
+            map.remove("nullable");
+            if let Some(Value::Array(values)) = map.get_mut("enum") {
+                values.retain(|value| !value.is_null());
+            }
+            map.values_mut().for_each(forbid_null);
+        }
+        Value::Array(list) => list.iter_mut().for_each(forbid_null),
+        _ => {}
+    }
 }
 
 #[cfg(test)]

@@ -66,12 +66,17 @@ impl Context {
             ..ObjectReference::default()
         };
         tracing::warn!(kind = %K::kind(&()), name = metadata.name, error, "cannot be read");
-        self.events.publish_about(&reference, Reason::Unreadable, error).await;
+        self.events.publish_about(reference, Reason::Unreadable, error).await;
     }
 
     /// A reconcile of the resource went well.
     pub fn succeeded(&self, kind: &'static str, resource: &str) {
         self.failures.lock().remove(&(kind, resource.to_owned()));
+    }
+
+    /// Whether the last reconcile of the resource went well too.
+    pub fn is_first_failure(&self, kind: &'static str, resource: &str) -> bool {
+        !self.failures.lock().contains_key(&(kind, resource.to_owned()))
     }
 
     /// A reconcile of the resource failed: how long to wait before the next.

@@ -1,5 +1,7 @@
 //! Why a reconcile did not come to its end.
 
+use crate::diagnosis::quote;
+
 /// Why a reconcile did not come to its end.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -90,7 +92,7 @@ impl Error {
         if let Self::Api { action, object, source } = self
             && let kube::Error::Api(status) = source.as_ref()
         {
-            return format!("Cannot {action} {object}: {}", status.message);
+            return format!("Cannot {action} {object}: {}", quote(&status.message));
         }
         let text = self.to_string();
         let mut characters = text.chars();

@@ -5,8 +5,11 @@
 
 use crate::roll::Reason as RestartReason;
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::runtime::events::{Event, EventType, Recorder, Reporter};
-use kube::{Client, Resource};
+use k8s_openapi::api::events::v1::Event;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::PostParams;
+use kube::{Api, Client, Resource};
 
 /// Longest note that the API server takes, in bytes.
 const NOTE_BYTES_MAX: usize = 1000;
@@ -46,10 +49,10 @@ impl Reason {
         }
     }
 
-    fn type_(self) -> EventType {
+    fn type_(self) -> &'static str {
         match self {
-            Self::Degraded | Self::Unreadable => EventType::Warning,
-            _ => EventType::Normal,
+            Self::Degraded | Self::Unreadable => "Warning",
+            _ => "Normal",
         }
     }
 }
@@ -57,15 +60,14 @@ impl Reason {
 /// Writes Events. Failing to is logged and no more: they serve people, not the operator.
 #[derive(Clone)]
 pub struct Events {
-    recorder: Recorder,
+    client: Client,
+    replica: String,
 }
 
 impl Events {
     /// Events by this replica of the operator.
     pub fn new(client: Client, replica: String) -> Self {
-        let reporter =
-            Reporter { controller: "rocketmq.rs/operator".to_owned(), instance: Some(replica) };
-        Self { recorder: Recorder::new(client, reporter) }
+        Self { client, replica }
     }
 
     /// Says `note` about a resource.
@@ -73,19 +75,36 @@ impl Events {
     where
         K: Resource<DynamicType = ()>,
     {
-        self.publish_about(&about.object_ref(&()), reason, note).await;
+        self.publish_about(about.object_ref(&()), reason, note).await;
     }
 
-    /// Says `note` about what a reference points to.
-    pub async fn publish_about(&self, about: &ObjectReference, reason: Reason, note: &str) {
+    /// Says `note` about what a reference points to. Each is an Event of its own: kube's recorder
+    /// would count those of one reason as one and keep the note of the first.
+    pub async fn publish_about(&self, about: ObjectReference, reason: Reason, note: &str) {
+        let namespace = about.namespace.clone().unwrap_or_default();
+        let now = Timestamp::now();
         let event = Event {
-            type_: reason.type_(),
-            reason: reason.as_str().to_owned(),
+            metadata: ObjectMeta {
+                name: Some(format!(
+                    "{}.{:x}",
+                    about.name.as_deref().unwrap_or_default(),
+                    now.as_nanosecond()
+                )),
+                namespace: Some(namespace.clone()),
+                ..ObjectMeta::default()
+            },
+            event_time: Some(MicroTime(now)),
+            type_: Some(reason.type_().to_owned()),
+            reason: Some(reason.as_str().to_owned()),
             note: Some(shorten(note)),
-            action: "Reconcile".to_owned(),
-            secondary: None,
+            action: Some("Reconcile".to_owned()),
+            regarding: Some(about),
+            reporting_controller: Some("rocketmq.rs/operator".to_owned()),
+            reporting_instance: Some(self.replica.clone()),
+            ..Event::default()
         };
-        if let Err(error) = self.recorder.publish(&event, about).await {
+        let api: Api<Event> = Api::namespaced(self.client.clone(), &namespace);
+        if let Err(error) = api.create(&PostParams::default(), &event).await {
             tracing::warn!(%error, reason = reason.as_str(), note, "an Event could not be written");
         }
     }

@@ -1,15 +1,20 @@
 //! An API server for tests: it expects named requests in order and answers each as told. A request
 //! that is not expected fails the test, and so does one that does not come.
 
+use crate::context::{Context, Images};
+use crate::event::Events;
+use crate::metrics::Metrics;
 use http::{Request, Response};
 use kube::Client;
 use kube::client::Body;
+use prometheus_client::registry::Registry;
 use serde_json::{Value, json};
 use std::time::Duration;
 use tokio::task::JoinHandle;
 use tower_test::mock::Handle;
 
-/// Method, path (and start of the query), status code and body of the answer.
+/// Method, path (and start of the query), status code and body of the answer. A write that is
+/// answered with null gets what it wrote.
 pub(crate) type Exchange = (&'static str, String, u16, Value);
 
 /// The server's end.
@@ -36,8 +41,13 @@ impl MockApi {
                 assert_eq!(request.method(), method, "{uri}");
                 assert!(uri.starts_with(&path), "{uri} instead of {path}");
                 let body = request.into_body().collect_bytes().await.expect("a body");
-                bodies.push(serde_json::from_slice(&body).unwrap_or_default());
-                let answer = if code < 400 { answer } else { status(code) };
+                let body: Value = serde_json::from_slice(&body).unwrap_or_default();
+                let answer = match (code, answer) {
+                    (400.., _) => status(code),
+                    (_, Value::Null) => body.clone(),
+                    (_, answer) => answer,
+                };
+                bodies.push(body);
                 let response = Response::builder().status(code);
                 let response = response.body(Body::from(answer.to_string().into_bytes()));
                 send.send_response(response.expect("a response"));
@@ -49,6 +59,22 @@ impl MockApi {
             bodies
         })
     }
+}
+
+/// What reconciles are given.
+pub(crate) fn context(client: Client) -> Context {
+    Context::new(
+        client.clone(),
+        Images { namesrv: "namesrv:1".to_owned(), broker: "broker:1".to_owned() },
+        Duration::from_secs(35),
+        Events::new(client, "test".to_owned()),
+        Metrics::register(&mut Registry::default()),
+    )
+}
+
+/// The answer to a list.
+pub(crate) fn list(items: &[&Value]) -> Value {
+    json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items})
 }
 
 fn status(code: u16) -> Value {

@@ -53,6 +53,13 @@ pub enum RunError {
     },
 }
 
+impl RunError {
+    /// Whether other flags would help.
+    pub fn is_configuration(&self) -> bool {
+        matches!(self, Self::NoCluster(_) | Self::Kubeconfig { .. })
+    }
+}
+
 /// Runs the operator until `shutdown`.
 pub async fn run(args: RunArgs, log: LogLevel, shutdown: &Shutdown) -> Result<(), RunError> {
     let client = connect(&args.cluster).await?;
@@ -87,10 +94,7 @@ pub async fn run(args: RunArgs, log: LogLevel, shutdown: &Shutdown) -> Result<()
         metrics,
     ));
     let scopes = Scope::of(&args.watch_namespaces);
-    match args.watch_namespaces.as_slice() {
-        [] => tracing::info!("serving all namespaces"),
-        some => tracing::info!(namespaces = some.join(", "), "serving"),
-    }
+    tracing::info!(?scopes, "serving");
     lead(candidate, &context, &scopes, shutdown).await;
     Ok(())
 }

@@ -25,10 +25,10 @@ pub enum Scope {
 impl Scope {
     /// One scope for each namespace; none named means all.
     pub fn of(namespaces: &[String]) -> Vec<Self> {
-        if namespaces.is_empty() {
-            return vec![Self::All];
-        }
-        namespaces.iter().cloned().map(Self::Namespace).collect()
+        // An empty environment variable is one empty name.
+        let named = namespaces.iter().map(|name| name.trim()).filter(|name| !name.is_empty());
+        let scopes: Vec<_> = named.map(|name| Self::Namespace(name.to_owned())).collect();
+        if scopes.is_empty() { vec![Self::All] } else { scopes }
     }
 
     /// The objects of a kind in this scope.
@@ -97,5 +97,22 @@ where
         Ok((resource, _)) => tracing::debug!(%resource, "reconciled"),
         Err(controller::Error::QueueError(error)) => tracing::warn!(%error, "a watch failed"),
         Err(error) => tracing::debug!(%error, "not reconciled"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn scopes() {
+        let of = |names: &[&str]| {
+            let names: Vec<_> = names.iter().map(|&name| name.to_owned()).collect();
+            Scope::of(&names)
+        };
+        let named = |name: &str| Scope::Namespace(name.to_owned());
+        assert_eq!(of(&[]), [Scope::All]);
+        assert_eq!(of(&[""]), [Scope::All]);
+        assert_eq!(of(&["a", " b", ""]), [named("a"), named("b")]);
     }
 }

@@ -92,7 +92,8 @@ async fn grow(
     context: &Context,
 ) -> Result<Option<String>, Error> {
     let Some(wanted) = claim_size(set) else { return Ok(None) };
-    for claim in claims {
+    // A claim without a volume cannot be changed; it grows as soon as it has one.
+    for claim in claims.iter().filter(|claim| is_bound(claim)) {
         let has = requested(claim).unwrap_or_default();
         if Quantity::parse(&has) >= Quantity::parse(&wanted) {
             continue;
@@ -112,6 +113,11 @@ async fn grow(
         }
     }
     Ok(None)
+}
+
+fn is_bound(claim: &PersistentVolumeClaim) -> bool {
+    let phase = claim.status.as_ref().and_then(|status| status.phase.as_deref());
+    phase == Some("Bound")
 }
 
 fn same(left: Option<&str>, right: Option<&str>) -> bool {

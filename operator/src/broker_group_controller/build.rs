@@ -87,3 +87,72 @@ fn broker_conf(group: &ValidGroup) -> ConfigFile {
     }
     ConfigFile::new("broker.conf", &entries)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::broker_group_controller::fetch::Fetched;
+    use crate::broker_group_controller::validate::validate;
+    use crds::BrokerGroup;
+
+    fn objects(spec: &str) -> GroupObjects {
+        let group: BrokerGroup = serde_yaml::from_str(&format!(
+            "apiVersion: rocketmq.rs/v1alpha1
+kind: BrokerGroup
+metadata:
+  name: orders-0
+  namespace: mq
+  uid: '2'
+  ownerReferences:
+  - {{apiVersion: v1, kind: RocketMQCluster, name: orders, uid: '1', controller: true}}
+spec:
+  cluster: orders
+  nameServerAddress: orders-namesrv.mq.svc:9876
+  image: broker:1
+{spec}"
+        ))
+        .unwrap();
+        build(&validate(&group, &Fetched::default()).unwrap())
+    }
+
+    #[test]
+    fn the_least_group() {
+        let GroupObjects { config_map, set } = objects("  flush: Async\n  storage: {size: 1Gi}\n");
+        insta::assert_yaml_snapshot!("config_map", config_map);
+        insta::assert_yaml_snapshot!("set", set);
+    }
+
+    #[test]
+    fn every_field_takes_effect() {
+        let GroupObjects { config_map, set } = objects(
+            r#"
+  imagePullPolicy: Never
+  imagePullSecrets: [{name: registry}]
+  flush: Sync
+  storage: {size: 2Gi, storageClassName: fast, reclaim: Delete}
+  config: {fileReservedTime: "48", brokerName: "cannot win"}
+  resources: {requests: {cpu: 1}, limits: {memory: 128Mi}}
+  pod:
+    labels: {team: b}
+    annotations: {note: b}
+    nodeSelector: {disk: ssd}
+    tolerations: [{key: dedicated, operator: Exists}]
+    affinity: {nodeAffinity: {}}
+    priorityClassName: high
+"#,
+        );
+        insta::assert_yaml_snapshot!("config_map_full", config_map);
+        insta::assert_yaml_snapshot!("set_full", set);
+    }
+
+    #[test]
+    fn only_a_changed_configuration_changes_its_hash() {
+        let hash = |spec: &str| {
+            let template = objects(spec).set.spec.unwrap().template;
+            template.metadata.unwrap().annotations.unwrap()[label::CONFIG_HASH].clone()
+        };
+        let least = hash("  flush: Async\n  storage: {size: 1Gi}\n");
+        assert_eq!(least, hash("  flush: Async\n  storage: {size: 2Gi}\n"));
+        assert_ne!(least, hash("  flush: Sync\n  storage: {size: 1Gi}\n"));
+    }
+}

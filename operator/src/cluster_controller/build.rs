@@ -140,3 +140,74 @@ fn group(cluster: &ValidCluster, index: i32) -> BrokerGroup {
     group.metadata = owner.metadata(name.clone(), label::group_labels(&owner.cluster, &name));
     group
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cluster_controller::fetch::Fetched;
+    use crate::cluster_controller::validate::validate;
+    use crate::context::Images;
+    use crds::RocketMQCluster;
+
+    fn objects(spec: &str) -> ClusterObjects {
+        let cluster: RocketMQCluster = serde_yaml::from_str(&format!(
+            "apiVersion: rocketmq.rs/v1alpha1\nkind: RocketMQCluster\n\
+             metadata: {{name: orders, namespace: mq, uid: '1'}}\nspec: {spec}"
+        ))
+        .unwrap();
+        let images = Images { namesrv: "namesrv:1".to_owned(), broker: "broker:1".to_owned() };
+        build(&validate(&cluster, &Fetched::default(), &images).unwrap())
+    }
+
+    #[test]
+    fn the_least_cluster() {
+        let ClusterObjects { service_account, config_map, services, budgets, set, groups } =
+            objects("{brokers: {groups: 1, storage: {size: 1Gi}}}");
+        insta::assert_yaml_snapshot!("service_account", service_account);
+        insta::assert_yaml_snapshot!("config_map", config_map);
+        insta::assert_yaml_snapshot!("services", services);
+        insta::assert_yaml_snapshot!("budgets", budgets);
+        insta::assert_yaml_snapshot!("name_servers", set);
+        insta::assert_yaml_snapshot!("groups", groups);
+    }
+
+    #[test]
+    fn every_field_takes_effect() {
+        let objects = objects(
+            r#"
+  imagePullPolicy: Never
+  imagePullSecrets: [{name: registry}]
+  nameServer:
+    replicas: 3
+    image: mine/namesrv:2
+    resources: {requests: {cpu: 1, memory: 1Gi}, limits: {memory: 2Gi}}
+    pod:
+      labels: {team: a}
+      annotations: {note: b}
+      nodeSelector: {disk: ssd}
+      tolerations: [{key: dedicated, operator: Exists}]
+      affinity: {nodeAffinity: {}}
+      priorityClassName: high
+  brokers:
+    groups: 2
+    flush: Sync
+    image: mine/broker:2
+    storage: {size: 1Gi, storageClassName: fast, reclaim: Delete}
+    config: {fileReservedTime: "48"}
+    resources: {limits: {cpu: 2}}
+    pod: {labels: {team: b}}
+"#,
+        );
+        insta::assert_yaml_snapshot!("name_servers_full", objects.set);
+        insta::assert_yaml_snapshot!("groups_full", objects.groups);
+    }
+
+    #[test]
+    fn addresses() {
+        assert_eq!(name_server_address("o", "mq"), "o-namesrv.mq.svc:9876");
+        assert_eq!(
+            name_server_addresses("o", "mq", 2),
+            "o-namesrv-0.o-namesrv.mq.svc:9876;o-namesrv-1.o-namesrv.mq.svc:9876"
+        );
+    }
+}
