@@ -11,7 +11,8 @@
 //!             std::time::Duration::from_secs(10), range(100, 600_000), hot;
 //!     }
 //! }
-//! let loaded = daemon::config::Loader::<ExampleConfig>::new().flag("-s", "scanInterval", "500").load();
+//! let loader = daemon::config::Loader::<ExampleConfig>::new();
+//! let loaded = loader.flag("-s", "scanInterval", "500").load();
 //! assert_eq!(loaded.expect("a valid value").config.scan_interval.as_millis(), 500);
 //! ```
 //!

@@ -418,7 +418,8 @@ pub(super) mod tests {
             format!(
                 "5 errors in the configuration:\n  \
                  {path}:1: `listenPort` is `0`, but must be an integer from 1 to 65535\n  \
-                 {path}:3: `flushDiskType` is `sync`, but must be one of ASYNC_FLUSH, SYNC_FLUSH\n  \
+                 {path}:3: `flushDiskType` is `sync`, but must be one of ASYNC_FLUSH, \
+                 SYNC_FLUSH\n  \
                  {path}:4: `traceOn` is `yes`, but must be true or false\n  \
                  environment HA_LISTEN_PORT: `haListenPort` is `x`, but must be an integer from 1 \
                  to 65535, or nothing\n  \

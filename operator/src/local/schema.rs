@@ -238,12 +238,10 @@ mod tests {
             &json!({"name": "a", "group": 1}),
             &["spec.group: there is no such field; did you mean `groups`?"],
         );
+        let known = "name, groups, least, flush, config, list, cpu, any";
         check(
             &json!({"name": "a", "zzzzzz": 1}),
-            &[
-                "spec.zzzzzz: there is no such field; there are name, groups, least, flush, config, \
-             list, cpu, any",
-            ],
+            &[&format!("spec.zzzzzz: there is no such field; there are {known}")],
         );
     }
 }
