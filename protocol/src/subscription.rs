@@ -2,7 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use serde::{Deserialize, Serialize};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// What a consumer group wants of one topic, as heartbeats carry it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -11,6 +12,7 @@ pub struct SubscriptionData {
     /// Filter by class, a feature long gone.
     pub class_filter_mode: bool,
     /// Hash of each tag, see [`crate::tag`].
+    #[serde(deserialize_with = "codes")]
     pub code_set: BTreeSet<i32>,
     /// "TAG" or "SQL92".
     pub expression_type: String,
@@ -22,6 +24,22 @@ pub struct SubscriptionData {
     pub tags_set: BTreeSet<String>,
     /// The topic.
     pub topic: String,
+}
+
+/// Reads hashes, which the Go client writes as texts.
+fn codes<'de, D: Deserializer<'de>>(deserializer: D) -> Result<BTreeSet<i32>, D::Error> {
+    #[derive(Deserialize)]
+    #[serde(untagged)]
+    enum Code {
+        Number(i32),
+        Text(String),
+    }
+    let codes: Vec<Code> = Deserialize::deserialize(deserializer)?;
+    let number = |code| match code {
+        Code::Number(number) => Ok(number),
+        Code::Text(text) => text.parse().map_err(D::Error::custom),
+    };
+    codes.into_iter().map(number).collect()
 }
 
 /// Subscribes to every message.
@@ -130,6 +148,16 @@ impl Default for SubscriptionGroupConfig {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hashes_may_be_numbers_or_texts() {
+        let read = |text: &str| crate::json::from_slice::<SubscriptionData>(text.as_bytes());
+        let go = r#"{"topic":"t","subString":"a","codeSet":["3178743", -5],"tagsSet":["a"]}"#;
+        assert_eq!(read(go).unwrap().code_set, BTreeSet::from([3_178_743, -5]));
+        assert!(read(r#"{"codeSet":["many"]}"#).is_err());
+        assert!(read(r#"{"codeSet":[4294967296]}"#).is_err());
+        assert!(read("{}").unwrap().code_set.is_empty());
+    }
 
     #[test]
     fn tags_are_split_and_hashed() {
