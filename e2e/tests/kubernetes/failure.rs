@@ -8,7 +8,7 @@ use e2e::process::wait_until;
 use e2e::say;
 use serde_json::json;
 
-use crate::bed::{Bed, NAMESPACE, OBJECT, POD_LIMIT, ROLL_LIMIT, SYSTEM, text};
+use crate::bed::{Bed, NAMESPACE, OBJECT, POD_LIMIT, ROLL_LIMIT, SYSTEM, condition, text};
 
 /// Messages a second during the failures.
 const RATE: u32 = 100;
@@ -51,6 +51,7 @@ fn pod(bed: &Bed, name: &str) -> Result<()> {
         let now = bed.cluster.get(NAMESPACE, &["pod", name])?;
         Ok(now["metadata"]["uid"] != before["metadata"]["uid"])
     })?;
+    bed.cluster.wait(NAMESPACE, &format!("pod/{name}"), "condition=Ready", POD_LIMIT)?;
     bed.wait_ready(POD_LIMIT).map(drop)
 }
 
@@ -67,7 +68,10 @@ fn node(bed: &Bed, flow: &SendConsume) -> Result<()> {
     bed.cluster.wait("default", &object, "condition=Ready=Unknown", POD_LIMIT)?;
     let why = bed.wait_not_ready(POD_LIMIT)?;
     say(&format!("  the status says: {why}"));
-    ensure!(why.contains("orders-1"), "the status does not name orders-1: {why}");
+    ensure!(why.contains(node), "the status does not name {node}: {why}");
+    let group = bed.cluster.get(NAMESPACE, &["brokergroups.rocketmq.rs", "orders-1"])?;
+    let (ready, why) = condition(&group, "Ready");
+    ensure!(ready == "False" && why.contains("orders-1-0"), "Ready of orders-1: {ready} ({why})");
     flow.wait_for_flow(FLOW_LIMIT)?;
     say(&format!("node {node} comes back"));
     nodes.start(node)?;
