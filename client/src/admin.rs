@@ -527,3 +527,60 @@ impl Admin {
         read_body(&addr, code, &response)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Fake, with_json};
+    use crate::{ClientConfig, fake};
+
+    #[tokio::test]
+    async fn write_permission_is_changed_at_every_name_server() {
+        let name_server = |count| {
+            Fake::start(move |_| {
+                let header = WipeWritePermResponseHeader { wipe_topic_count: count };
+                Some(RemotingCommand::success_with(&header))
+            })
+        };
+        let (one, two) = (name_server(1), name_server(2));
+        let both = format!("{};{}", one.addr, two.addr);
+        let instance = ClientInstance::start(ClientConfig::new(both)).await.unwrap();
+        let counts = Admin::new(&instance).wipe_write_perm("a").await.unwrap();
+        assert_eq!(counts, [(one.addr.clone(), 1), (two.addr.clone(), 2)].into());
+    }
+
+    #[tokio::test]
+    async fn brokers_are_listed_and_refusals_say_who_and_what() {
+        let data = fake::route(&[("b", "127.0.0.1:2"), ("a", "127.0.0.1:1")], 1).broker_datas;
+        let fake = Fake::start(move |request| match request.request_code() {
+            RequestCode::GET_BROKER_CLUSTER_INFO => {
+                let brokers =
+                    data.iter().map(|broker| (broker.broker_name.clone(), broker.clone()));
+                with_json(&ClusterInfo {
+                    broker_addr_table: brokers.collect(),
+                    ..ClusterInfo::default()
+                })
+            }
+            RequestCode::GET_BROKER_CONFIG => {
+                Some(RemotingCommand::success().with_body("# by Java\nbrokerId=0\n a = b=c \n"))
+            }
+            RequestCode::GET_CONSUMER_CONNECTION_LIST => {
+                Some(RemotingCommand::error(ResponseCode::CONSUMER_NOT_ONLINE, "nobody"))
+            }
+            _ => Some(RemotingCommand::error(ResponseCode::NO_PERMISSION, "go away")),
+        });
+        let admin = Admin::new(&fake::client(&fake).await);
+        let names: Vec<_> = admin.masters(Some("c")).await.unwrap();
+        assert_eq!(names.iter().map(|b| b.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+        assert!(matches!(admin.masters(Some("x")).await, Err(ClientError::NoBroker)));
+        let config = admin.broker_config(&fake.addr).await.unwrap();
+        let expected = [("brokerId", "0"), ("a", "b=c")];
+        assert_eq!(config, expected.map(|(k, v)| (k.to_owned(), v.to_owned())).into());
+        assert!(admin.consumer_connections(&fake.addr, "g").await.unwrap().is_none());
+        let error = admin.delete_topic(&fake.addr, "t").await.unwrap_err();
+        let expected = "refused 215 DELETE_TOPIC_IN_BROKER: 16 NO_PERMISSION: go away";
+        assert_eq!(error.to_string(), format!("{} {expected}", fake.addr));
+        let error = admin.view_message("xyz").await.unwrap_err();
+        assert!(matches!(error, ClientError::MessageId { .. }), "{error}");
+    }
+}

@@ -417,3 +417,39 @@ pub(crate) fn json_request<T: serde::Serialize>(
         json::to_vec(body).map_err(|source| ClientError::Encode { request: code, source })?;
     Ok(RemotingCommand::request_without_header(code).with_body(body))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{name_server, route};
+
+    #[tokio::test]
+    async fn another_name_server_is_asked_when_one_is_gone() {
+        let names = name_server("t", || route(&[("a", "127.0.0.1:1")], 1));
+        let gone = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let gone_addr = gone.local_addr().unwrap();
+        drop(gone);
+        for _ in 0..4 {
+            let both = format!("{gone_addr};{}", names.addr);
+            let instance = ClientInstance::start(ClientConfig::new(both)).await.unwrap();
+            assert_eq!(instance.route("t").await.unwrap().write_queues.len(), 1);
+            instance.shutdown().await;
+        }
+        let only_gone = ClientConfig::new(gone_addr.to_string());
+        let instance = ClientInstance::start(only_gone).await.unwrap();
+        let error = instance.route("t").await.unwrap_err();
+        assert!(matches!(error, ClientError::NameServerUnreachable { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn a_burst_asks_for_a_route_once() {
+        let names = name_server("t", || route(&[("a", "127.0.0.1:1")], 1));
+        let instance = crate::fake::client(&names).await;
+        let calls = (0..50).map(|_| instance.route("t"));
+        assert!(futures::future::join_all(calls).await.iter().all(Result::is_ok));
+        assert_eq!(names.requests(RequestCode::GET_ROUTEINFO_BY_TOPIC).len(), 1);
+        instance.shutdown().await;
+        let error = instance.call(&names.addr, RemotingCommand::default()).await.unwrap_err();
+        assert!(matches!(error, ClientError::ShutDown), "{error}");
+    }
+}

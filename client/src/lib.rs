@@ -14,6 +14,8 @@ mod admin;
 mod config;
 mod consume;
 mod error;
+#[cfg(test)]
+mod fake;
 mod fault;
 mod instance;
 mod listener;

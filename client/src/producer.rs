@@ -463,3 +463,195 @@ fn key_index(key: &str, queues: usize) -> Option<usize> {
     let index = tag::java_hash(key).checked_rem(queues)?.unsigned_abs();
     usize::try_from(index).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Fake, client, name_server, route};
+    use protocol::header::send::SendMessageRequestHeader as SendHeader;
+
+    fn stored(code: ResponseCode) -> RemotingCommand {
+        let header = SendMessageResponseHeader {
+            msg_id: "OFFSETID".into(),
+            queue_id: 2,
+            queue_offset: 77,
+            ..Default::default()
+        };
+        RemotingCommand::response(code, None).with_header(&header)
+    }
+
+    fn broker(code: ResponseCode) -> Fake {
+        Fake::start(move |request| match request.request_code() {
+            RequestCode::UNREGISTER_CLIENT => Some(RemotingCommand::success()),
+            _ if SendStatus::from_code(code).is_some() => Some(stored(code)),
+            _ => Some(RemotingCommand::error(code, "no")),
+        })
+    }
+
+    /// Brokers `a` and `b` that answer with these codes, and a producer.
+    async fn cluster(a: ResponseCode, b: ResponseCode) -> ([Fake; 3], Producer) {
+        let (a, b) = (broker(a), broker(b));
+        let data = route(&[("a", &a.addr), ("b", &b.addr)], 1);
+        let names = name_server("t", move || data.clone());
+        let mut config = ProducerConfig::new("g");
+        config.send_timeout = Duration::from_secs(20);
+        config.attempt_timeout = Duration::from_secs(20);
+        config.retry_pause = Duration::from_millis(1);
+        let producer = Producer::start(&client(&names).await, config).unwrap();
+        ([names, a, b], producer)
+    }
+
+    fn sent(broker: &Fake) -> Vec<SendHeader> {
+        let requests = broker.requests(RequestCode::SEND_MESSAGE_V2);
+        let header =
+            |request: &RemotingCommand| request.header::<SendMessageRequestHeaderV2>().unwrap().0;
+        requests.iter().map(header).collect()
+    }
+
+    #[tokio::test]
+    async fn messages_go_to_the_brokers_in_turn_as_java_sends_them() {
+        let (fakes, producer) = cluster(ResponseCode::SUCCESS, ResponseCode::SUCCESS).await;
+        let message = Message::new("t", vec![b'x'; 5_000]).with_tag("T").with_key("k");
+        let result = producer.send(&message).await.unwrap();
+        assert_eq!(result.status, SendStatus::SendOk);
+        assert_eq!((result.queue.queue_id, result.queue_offset), (2, 77));
+        assert_eq!((result.offset_msg_id.as_str(), result.msg_id.len()), ("OFFSETID", 32));
+        producer.send(&message).await.unwrap();
+        let [_, a, b] = &fakes;
+        let (mut at_a, at_b) = (sent(a), sent(b));
+        assert_eq!((at_a.len(), at_b.len()), (1, 1));
+        let header = at_a.pop().unwrap();
+        assert_eq!((header.topic.as_str(), header.queue_id), ("t", 0));
+        assert_eq!(
+            (header.producer_group.as_str(), header.default_topic.as_str()),
+            ("g", "TBW102")
+        );
+        assert_eq!(header.sys_flag, 0x301, "compressed by zlib");
+        let properties = property::parse(&header.properties.unwrap());
+        assert_eq!((properties["TAGS"].as_str(), properties["KEYS"].as_str()), ("T", "k"));
+        let body = &a.requests(RequestCode::SEND_MESSAGE_V2)[0].body;
+        assert!(body.len() < 100 && body[0] == 0x78, "{body:?}");
+        producer.shutdown().await;
+        assert_eq!(a.requests(RequestCode::UNREGISTER_CLIENT).len(), 1);
+    }
+
+    #[tokio::test]
+    async fn what_another_broker_may_do_better_is_tried_there() {
+        let (fakes, producer) = cluster(ResponseCode::SYSTEM_BUSY, ResponseCode::SUCCESS).await;
+        for _ in 0..4 {
+            producer.send(&Message::new("t", "x")).await.unwrap();
+        }
+        let [_, a, b] = &fakes;
+        assert_eq!((sent(a).len(), sent(b).len()), (1, 4), "once busy, a is left alone");
+    }
+
+    #[tokio::test]
+    async fn attempts_and_their_causes_are_bounded() {
+        let check = async |code, attempts, total| {
+            let (fakes, producer) = cluster(code, code).await;
+            let error = producer.send(&Message::new("t", "x")).await.unwrap_err();
+            let SendError::Failed { attempts: made, last, .. } = error else { panic!("{error}") };
+            assert_eq!((made, last.code()), (attempts, Some(code)));
+            let [_, a, b] = &fakes;
+            assert_eq!(sent(a).len() + sent(b).len(), total);
+        };
+        check(ResponseCode::SYSTEM_BUSY, 3, 3).await;
+        check(ResponseCode::MESSAGE_ILLEGAL, 1, 1).await;
+    }
+
+    #[tokio::test]
+    async fn a_message_that_is_stored_less_safely_is_sent() {
+        let code = ResponseCode::FLUSH_SLAVE_TIMEOUT;
+        let (_fakes, producer) = cluster(code, code).await;
+        let result = producer.send(&Message::new("t", "x")).await.unwrap();
+        assert_eq!(result.status, SendStatus::FlushSlaveTimeout);
+    }
+
+    #[tokio::test]
+    async fn a_silent_broker_costs_no_more_than_its_time() {
+        let silent = Fake::start(|_| None);
+        let data = route(&[("a", &silent.addr)], 1);
+        let names = name_server("t", move || data.clone());
+        let mut config = ProducerConfig::new("g");
+        config.send_timeout = Duration::from_millis(100);
+        let producer = Producer::start(&client(&names).await, config).unwrap();
+        let error = producer.send(&Message::new("t", "x")).await.unwrap_err();
+        let SendError::Failed { attempts: 1, last, .. } = error else { panic!("{error}") };
+        let timeout =
+            matches!(*last, ClientError::Remoting(remoting::RemotingError::Timeout { .. }));
+        assert!(timeout, "{last}");
+    }
+
+    #[tokio::test]
+    async fn a_key_has_its_queue_and_a_queue_may_be_named() {
+        let (fakes, producer) = cluster(ResponseCode::SUCCESS, ResponseCode::SUCCESS).await;
+        let message = Message::new("t", "x");
+        for _ in 0..3 {
+            producer.send_by_key(&message, "order-1").await.unwrap();
+        }
+        let [_, a, b] = &fakes;
+        assert!(matches!((sent(a).len(), sent(b).len()), (3, 0) | (0, 3)));
+        let queue =
+            |queue_id| MessageQueue { topic: "t".into(), broker_name: "a".into(), queue_id };
+        producer.send_to_queue(&message, &queue(0)).await.unwrap();
+        let error = producer.send_to_queue(&message, &queue(9)).await.unwrap_err();
+        assert!(matches!(error, SendError::NoSuchQueue { queue_id: 9, .. }), "{error}");
+    }
+
+    #[test]
+    fn keys_hash_as_in_java() {
+        // Java takes the absolute value of the remainder of the hash.
+        assert_eq!(tag::java_hash("order-1"), -1_207_111_310);
+        assert_eq!(key_index("order-1", 8), Some(6));
+        assert_eq!(key_index("polygenelubricants", 8), Some(0), "i32::MIN has no absolute value");
+        assert_eq!(key_index("x", 0), None);
+    }
+
+    #[tokio::test]
+    async fn batches_are_one_request_of_one_topic() {
+        let (fakes, producer) = cluster(ResponseCode::SUCCESS, ResponseCode::SUCCESS).await;
+        let messages: Vec<_> = ["one", "two"].map(|body| Message::new("t", body)).into();
+        let result = producer.send_batch(&messages).await.unwrap();
+        assert_eq!(result.msg_id.split(',').count(), 2);
+        let [_, a, b] = &fakes;
+        let code = RequestCode::SEND_BATCH_MESSAGE;
+        let request = a.requests(code).pop().or(b.requests(code).pop()).unwrap();
+        let header = request.header::<SendMessageRequestHeaderV2>().unwrap().0;
+        assert_eq!(header.batch, Some(true));
+        let parts = batch::decode_batch(&request.body, 10).unwrap();
+        let bodies: Vec<_> = parts.iter().map(|part| part.body).collect();
+        assert_eq!(bodies, [b"one", b"two"]);
+        let refused = |messages: Vec<Message>| match producer.prepare_batch(&messages) {
+            Err(refused) => refused,
+            Ok(_) => panic!("not refused"),
+        };
+        assert_eq!(refused(vec![]), MessageRefused::EmptyBatch);
+        let other = refused(vec![Message::new("t", "x"), Message::new("u", "x")]);
+        assert_eq!(other, MessageRefused::BatchTopics { first: "t".into(), other: "u".into() });
+        let delayed = Message { delay_level: Some(1), ..Message::new("t", "x") };
+        assert_eq!(refused(vec![delayed]), MessageRefused::BatchKind);
+        let no_wait = Message { no_wait: true, ..Message::new("t", "x") };
+        assert_eq!(refused(vec![no_wait, Message::new("t", "x")]), MessageRefused::BatchWait);
+    }
+
+    #[tokio::test]
+    async fn a_topic_is_made_after_the_default_one_or_not_at_all() {
+        let broker = broker(ResponseCode::SUCCESS);
+        let data = route(&[("a", &broker.addr)], 8);
+        let names = name_server(AUTO_CREATE_TOPIC, move || data.clone());
+        let instance = client(&names).await;
+        let producer = Producer::start(&instance, ProducerConfig::new("g")).unwrap();
+        for _ in 0..8 {
+            producer.send(&Message::new("new", "x")).await.unwrap();
+        }
+        let mut queues: Vec<_> = sent(&broker).iter().map(|header| header.queue_id).collect();
+        queues.sort_unstable();
+        assert_eq!(queues, [0, 0, 1, 1, 2, 2, 3, 3], "four queues, in turn");
+        let nothing = name_server("other", || route(&[], 0));
+        let producer = Producer::start(&client(&nothing).await, ProducerConfig::new("g")).unwrap();
+        let error = producer.send(&Message::new("new", "x")).await.unwrap_err();
+        let no_route =
+            matches!(&error, SendError::Client(ClientError::NoRoute { topic }) if topic == "new");
+        assert!(no_route, "{error}");
+    }
+}

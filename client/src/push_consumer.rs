@@ -398,3 +398,351 @@ impl Core {
         self.instance.call(addr, request).await.map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fake::{Fake, client, record, route, with_json};
+    use crate::{ConcurrentStatus, OrderlyStatus};
+    use protocol::body::ConsumerList;
+    use protocol::header::client::{
+        ConsumeMessageDirectlyRequestHeader, ConsumerGroupRequestHeader,
+        ConsumerRunningInfoRequestHeader,
+    };
+    use protocol::header::offset::{OffsetResponseHeader, UpdateConsumerOffsetRequestHeader};
+    use protocol::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader};
+    use protocol::header::route::GetRouteInfoRequestHeader;
+    use protocol::header::send::{SendMessageRequestHeaderV2, SendMessageResponseHeader};
+    use protocol::heartbeat::HeartbeatData;
+    use protocol::response_code::ResponseCode;
+    use std::sync::OnceLock;
+
+    /// Name server and broker in one, with topic `t` of one queue.
+    #[derive(Clone, Default)]
+    struct Broker {
+        addr: Arc<OnceLock<String>>,
+        client_id: Arc<OnceLock<String>>,
+        records: Arc<Mutex<Vec<Vec<u8>>>>,
+        /// Pulls of an offset below are moved to it.
+        min_offset: i64,
+        refuses_send_back: bool,
+        has_retry_topic: bool,
+        offset: Arc<Mutex<Option<i64>>>,
+    }
+
+    impl Broker {
+        fn with_records(records: Vec<Vec<u8>>) -> Self {
+            Self { records: Arc::new(Mutex::new(records)), ..Self::default() }
+        }
+
+        fn start(&self) -> Fake {
+            let broker = self.clone();
+            let fake = Fake::start(move |request| broker.answer(request));
+            self.addr.set(fake.addr.clone()).unwrap();
+            fake
+        }
+
+        fn answer(&self, request: &RemotingCommand) -> Option<RemotingCommand> {
+            match request.request_code() {
+                RequestCode::GET_ROUTEINFO_BY_TOPIC => {
+                    let header: GetRouteInfoRequestHeader = request.header().unwrap();
+                    let route = route(&[("b", self.addr.get().unwrap())], 1);
+                    let no_route = RemotingCommand::error(ResponseCode::TOPIC_NOT_EXIST, "");
+                    let is_known = header.topic == "t" || self.has_retry_topic;
+                    if is_known { with_json(&route) } else { Some(no_route) }
+                }
+                RequestCode::GET_CONSUMER_LIST_BY_GROUP => {
+                    let client = self.client_id.get().cloned();
+                    with_json(&ConsumerList { consumer_id_list: client.into_iter().collect() })
+                }
+                RequestCode::QUERY_CONSUMER_OFFSET => Some(match *self.offset.lock() {
+                    Some(offset) => RemotingCommand::success_with(&OffsetResponseHeader { offset }),
+                    None => RemotingCommand::error(ResponseCode::QUERY_NOT_FOUND, ""),
+                }),
+                RequestCode::UPDATE_CONSUMER_OFFSET => {
+                    let header: UpdateConsumerOffsetRequestHeader = request.header().unwrap();
+                    if header.topic == "t" {
+                        *self.offset.lock() = Some(header.commit_offset);
+                    }
+                    Some(RemotingCommand::success())
+                }
+                RequestCode::GET_MIN_OFFSET => {
+                    Some(RemotingCommand::success_with(&OffsetResponseHeader { offset: 0 }))
+                }
+                RequestCode::PULL_MESSAGE => self.pull(&request.header().unwrap()),
+                RequestCode::LOCK_BATCH_MQ => {
+                    let wanted: LockBatchRequest =
+                        protocol::json::from_slice(&request.body).unwrap();
+                    with_json(&LockBatchResponse { lock_ok_mq_set: wanted.mq_set })
+                }
+                RequestCode::CONSUMER_SEND_MSG_BACK if self.refuses_send_back => {
+                    Some(RemotingCommand::error(ResponseCode::SYSTEM_ERROR, "no"))
+                }
+                RequestCode::SEND_MESSAGE_V2 => {
+                    Some(RemotingCommand::success_with(&SendMessageResponseHeader::default()))
+                }
+                _ => Some(RemotingCommand::success()),
+            }
+        }
+
+        fn pull(&self, request: &PullMessageRequestHeader) -> Option<RemotingCommand> {
+            let header = |next_begin_offset| PullMessageResponseHeader {
+                next_begin_offset,
+                ..Default::default()
+            };
+            if request.queue_offset < self.min_offset {
+                let moved = RemotingCommand::response(ResponseCode::PULL_OFFSET_MOVED, None);
+                return Some(moved.with_header(&header(self.min_offset)));
+            }
+            let records = self.records.lock();
+            let from = usize::try_from(request.queue_offset).unwrap();
+            // Held, for there is nothing new.
+            let new = records.get(from..).filter(|new| !new.is_empty() && request.topic == "t")?;
+            let next = i64::try_from(records.len()).unwrap();
+            Some(RemotingCommand::success_with(&header(next)).with_body(new.concat()))
+        }
+    }
+
+    fn records(count: i64) -> Vec<Vec<u8>> {
+        (0..count).map(|at| record(at, format!("m{at}").as_bytes(), "", 0)).collect()
+    }
+
+    fn config() -> ConsumerConfig {
+        let mut config = ConsumerConfig::new("g", "t", "*");
+        config.consume_from = ConsumeFrom::First;
+        config.local_retry_pause = Duration::from_millis(1);
+        config.pull_pause = Duration::from_millis(1);
+        config
+    }
+
+    /// Bodies that were delivered, with the number of earlier deliveries.
+    type Seen = Arc<Mutex<Vec<String>>>;
+
+    fn see(seen: &Seen, delivery: &crate::Delivery) {
+        for message in &delivery.messages {
+            let body = String::from_utf8_lossy(&message.body).into_owned();
+            seen.lock().push(format!("{body}/{}", message.reconsume_times));
+        }
+    }
+
+    async fn wait_seen(seen: &Seen, count: usize) -> Vec<String> {
+        let enough = async {
+            while seen.lock().len() < count {
+                tokio::time::sleep(Duration::from_millis(2)).await;
+            }
+        };
+        let in_time = tokio::time::timeout(Duration::from_secs(20), enough).await;
+        assert!(in_time.is_ok(), "{seen:?}");
+        seen.lock().clone()
+    }
+
+    async fn start(
+        broker: &Broker,
+        fake: &Fake,
+        config: ConsumerConfig,
+        listener: Listener,
+    ) -> (ClientInstance, PushConsumer) {
+        let instance = client(fake).await;
+        broker.client_id.set(instance.client_id().to_owned()).unwrap();
+        let consumer = PushConsumer::start(&instance, config, listener).await.unwrap();
+        (instance, consumer)
+    }
+
+    fn succeeding(seen: &Seen) -> Listener {
+        let seen = Arc::clone(seen);
+        Listener::concurrent(move |delivery| {
+            see(&seen, &delivery);
+            async { ConcurrentStatus::Success }
+        })
+    }
+
+    #[tokio::test]
+    async fn a_member_joins_consumes_stores_its_offset_and_leaves() {
+        let broker = Broker::with_records(records(5));
+        let fake = broker.start();
+        let seen = Seen::default();
+        let (instance, consumer) = start(&broker, &fake, config(), succeeding(&seen)).await;
+        let mut bodies = wait_seen(&seen, 5).await;
+        bodies.sort();
+        assert_eq!(bodies, ["m0/0", "m1/0", "m2/0", "m3/0", "m4/0"]);
+        assert_eq!(consumer.queues().len(), 1);
+        let beat = &fake.wait_for(RequestCode::HEART_BEAT, 1).await[0];
+        let beat: HeartbeatData = protocol::json::from_slice(&beat.body).unwrap();
+        let group = &beat.consumer_data_set[0];
+        let topics: Vec<_> =
+            group.subscription_data_set.iter().map(|data| data.topic.as_str()).collect();
+        assert_eq!((group.group_name.as_str(), topics), ("g", vec!["%RETRY%g", "t"]));
+        let again = PushConsumer::start(&instance, config(), succeeding(&seen)).await;
+        let in_use = matches!(again, Err(ConsumerError::Client(ClientError::GroupInUse { .. })));
+        assert!(in_use);
+        consumer.shutdown().await;
+        assert_eq!(*broker.offset.lock(), Some(5));
+        let left = fake.requests(RequestCode::UNREGISTER_CLIENT);
+        assert!(left.iter().any(|request| request.ext_fields.get("consumerGroup") == Some("g")));
+        assert_eq!(seen.lock().len(), 5);
+    }
+
+    #[tokio::test]
+    async fn failed_messages_go_back_to_the_broker() {
+        let broker = Broker::with_records(records(2));
+        let fake = broker.start();
+        let listener = Listener::concurrent(|delivery| async move {
+            assert!(delivery.messages[0].queue_offset != 1, "a panic that the test wants");
+            ConcurrentStatus::Retry { delay_level: 7 }
+        });
+        let (_instance, consumer) = start(&broker, &fake, config(), listener).await;
+        let back = fake.wait_for(RequestCode::CONSUMER_SEND_MSG_BACK, 2).await;
+        let mut levels: Vec<_> = back
+            .iter()
+            .map(|request| request.header::<ConsumerSendMsgBackRequestHeader>().unwrap())
+            .map(|header| (header.offset, header.delay_level, header.max_reconsume_times))
+            .collect();
+        levels.sort_unstable();
+        assert_eq!(levels, [(0, 7, Some(16)), (1_000, 0, Some(16))]);
+        consumer.shutdown().await;
+        assert_eq!(*broker.offset.lock(), Some(2));
+    }
+
+    #[tokio::test]
+    async fn what_cannot_go_back_is_sent_to_the_retry_topic() {
+        let mut broker = Broker::with_records(records(1));
+        (broker.refuses_send_back, broker.has_retry_topic) = (true, true);
+        let fake = broker.start();
+        let retry = || async { ConcurrentStatus::Retry { delay_level: 0 } };
+        let listener = Listener::concurrent(move |_| retry());
+        let (_instance, consumer) = start(&broker, &fake, config(), listener).await;
+        let sent = fake.wait_for(RequestCode::SEND_MESSAGE_V2, 1).await;
+        let header = sent[0].header::<SendMessageRequestHeaderV2>().unwrap().0;
+        assert_eq!(header.topic, "%RETRY%g");
+        assert_eq!((header.reconsume_times, header.max_reconsume_times), (Some(1), Some(16)));
+        let properties = protocol::property::parse(&header.properties.unwrap());
+        assert_eq!((properties["DELAY"].as_str(), properties["RETRY_TOPIC"].as_str()), ("3", "t"));
+        consumer.shutdown().await;
+        assert_eq!(*broker.offset.lock(), Some(1));
+    }
+
+    #[tokio::test]
+    async fn a_moved_offset_is_followed() {
+        let broker = Broker { min_offset: 3, ..Broker::with_records(records(5)) };
+        let fake = broker.start();
+        let seen = Seen::default();
+        let (_instance, consumer) = start(&broker, &fake, config(), succeeding(&seen)).await;
+        let mut bodies = wait_seen(&seen, 2).await;
+        bodies.sort();
+        assert_eq!(bodies, ["m3/0", "m4/0"]);
+        consumer.shutdown().await;
+        assert_eq!(*broker.offset.lock(), Some(5));
+    }
+
+    #[tokio::test]
+    async fn an_orderly_listener_gets_a_message_again_before_the_next() {
+        let broker = Broker { has_retry_topic: true, ..Broker::with_records(records(4)) };
+        let fake = broker.start();
+        let seen = Seen::default();
+        let log = Arc::clone(&seen);
+        let listener = Listener::orderly(move |delivery| {
+            see(&log, &delivery);
+            let message = Arc::clone(&delivery.messages[0]);
+            async move {
+                match (message.queue_offset, message.reconsume_times) {
+                    (1, 0) | (2, _) => OrderlyStatus::Suspend(Duration::from_millis(1)),
+                    _ => OrderlyStatus::Success,
+                }
+            }
+        });
+        let mut config = config();
+        config.max_reconsume_times = Some(1);
+        let (_instance, consumer) = start(&broker, &fake, config, listener).await;
+        let bodies = wait_seen(&seen, 6).await;
+        assert_eq!(bodies, ["m0/0", "m1/0", "m1/1", "m2/0", "m2/1", "m3/0"]);
+        let dead = fake.wait_for(RequestCode::SEND_MESSAGE_V2, 1).await;
+        let header = dead[0].header::<SendMessageRequestHeaderV2>().unwrap().0;
+        assert_eq!((header.topic.as_str(), header.reconsume_times), ("%RETRY%g", Some(2)));
+        let locks = fake.requests(RequestCode::LOCK_BATCH_MQ);
+        assert!(!locks.is_empty());
+        consumer.shutdown().await;
+        fake.wait_for(RequestCode::UNLOCK_BATCH_MQ, 1).await;
+        assert_eq!(*broker.offset.lock(), Some(4));
+    }
+
+    #[tokio::test]
+    async fn a_message_that_cannot_be_read_goes_to_the_dead_letters() {
+        let zstd = protocol::sys_flag::COMPRESSED | protocol::sys_flag::COMPRESSION_ZSTD;
+        let mut all = records(3);
+        all[1] = record(1, b"not to be read", "", zstd);
+        let broker = Broker::with_records(all);
+        let fake = broker.start();
+        let seen = Seen::default();
+        let (_instance, consumer) = start(&broker, &fake, config(), succeeding(&seen)).await;
+        let mut bodies = wait_seen(&seen, 2).await;
+        bodies.sort();
+        assert_eq!(bodies, ["m0/0", "m2/0"]);
+        let buried = fake.requests(RequestCode::CONSUMER_SEND_MSG_BACK);
+        let header: ConsumerSendMsgBackRequestHeader = buried[0].header().unwrap();
+        assert_eq!((header.offset, header.delay_level), (1_000, -1));
+        consumer.shutdown().await;
+        assert_eq!(*broker.offset.lock(), Some(3));
+    }
+
+    #[tokio::test]
+    async fn brokers_get_answers() {
+        let broker = Broker::with_records(records(2));
+        let fake = broker.start();
+        let seen = Seen::default();
+        let (instance, consumer) = start(&broker, &fake, config(), succeeding(&seen)).await;
+        wait_seen(&seen, 2).await;
+        let lists = fake.requests(RequestCode::GET_CONSUMER_LIST_BY_GROUP).len();
+        let header = ConsumerGroupRequestHeader { consumer_group: "g".into() };
+        let code = RequestCode::NOTIFY_CONSUMER_IDS_CHANGED;
+        fake.ask_client(RemotingCommand::request(code, &header)).await;
+        fake.wait_for(RequestCode::GET_CONSUMER_LIST_BY_GROUP, lists + 1).await;
+
+        let header = ConsumerRunningInfoRequestHeader {
+            consumer_group: "g".into(),
+            client_id: instance.client_id().into(),
+            jstack_enable: false,
+        };
+        let code = RequestCode::GET_CONSUMER_RUNNING_INFO;
+        let answer = fake.ask_client(RemotingCommand::request(code, &header)).await;
+        let text = String::from_utf8(answer.body.to_vec()).unwrap();
+        let queue = r#""mqTable":{{"topic":"t","brokerName":"b","queueId":0}:{"commitOffset":2"#;
+        assert!(text.contains(queue), "{text}");
+
+        let header = ConsumeMessageDirectlyRequestHeader {
+            consumer_group: "g".into(),
+            ..Default::default()
+        };
+        let request = RemotingCommand::request(RequestCode::CONSUME_MESSAGE_DIRECTLY, &header);
+        let answer = fake.ask_client(request.with_body(record(9, b"direct", "", 0))).await;
+        let text = String::from_utf8(answer.body.to_vec()).unwrap();
+        assert!(text.contains(r#""consumeResult":"CR_SUCCESS""#), "{text}");
+        assert_eq!(seen.lock().last().unwrap(), "direct/0");
+
+        let header = ConsumerGroupRequestHeader { consumer_group: "other".into() };
+        let code = RequestCode::NOTIFY_CONSUMER_IDS_CHANGED;
+        let answer = fake.ask_client(RemotingCommand::request(code, &header)).await;
+        assert_eq!(answer.response_code(), ResponseCode::SYSTEM_ERROR);
+        let answer = fake.ask_client(RemotingCommand::request(RequestCode(9_999), &header)).await;
+        assert_eq!(answer.response_code(), ResponseCode::REQUEST_CODE_NOT_SUPPORTED);
+        consumer.shutdown().await;
+    }
+
+    #[tokio::test]
+    async fn settings_that_make_no_sense_are_refused() {
+        let instance =
+            ClientInstance::start(crate::ClientConfig::new("127.0.0.1:1")).await.unwrap();
+        let start = async |config| {
+            let listener = Listener::concurrent(|_| async { ConcurrentStatus::Success });
+            PushConsumer::start(&instance, config, listener).await.err().unwrap().to_string()
+        };
+        let mut wrong = config();
+        wrong.concurrency = 0;
+        assert_eq!(start(wrong).await, "concurrency is 0: it must be at least 1");
+        let mut wrong = config();
+        wrong.message_model = MessageModel::Broadcasting;
+        assert!(start(wrong).await.contains("broadcast_offset_directory"));
+        let mut wrong = config();
+        wrong.subscriptions.clear();
+        assert_eq!(start(wrong).await, "a consumer must subscribe to at least one topic");
+    }
+}

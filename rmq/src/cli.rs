@@ -55,6 +55,9 @@ pub(crate) struct Options {
     /// message [default: for ever]. 500ms, 10s, 2m, 1h
     #[arg(long, global = true, value_parser = parse_duration, value_name = "DURATION")]
     pub(crate) timeout: Option<Duration>,
+    /// Say more on standard error; up to three times
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub(crate) verbose: u8,
 }
 
 #[derive(Debug, Subcommand)]

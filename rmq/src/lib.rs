@@ -25,6 +25,7 @@ mod table;
 mod topic;
 
 use std::ffi::OsString;
+use std::io::IsTerminal;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -43,6 +44,7 @@ pub async fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }
     };
+    log_to_stderr(cli.options.verbose);
     match execute(cli).await {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads the output has seen enough.
@@ -54,6 +56,20 @@ pub async fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             ExitCode::from(if matches!(error, RmqError::Usage(_)) { 2 } else { 1 })
         }
     }
+}
+
+/// What the client has to say beside the result, for instance that a broker does not answer.
+fn log_to_stderr(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::INFO,
+        2 => tracing::Level::DEBUG,
+        _ => tracing::Level::TRACE,
+    };
+    let log = tracing_subscriber::fmt().with_max_level(level).with_target(false).without_time();
+    let log = log.with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    // A second run in one process keeps the log of the first.
+    let _ = log.compact().try_init();
 }
 
 async fn execute(cli: Cli) -> Result<(), RmqError> {

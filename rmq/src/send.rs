@@ -22,6 +22,8 @@ use crate::topic::parse_pair;
 const PROGRESS: Duration = Duration::from_secs(1);
 /// Errors that are shown, of many.
 const ERRORS_SHOWN: u64 = 3;
+/// Requests that may be under way at once, unless the user says otherwise.
+const IN_FLIGHT: u32 = 32;
 /// Producer group that brokers are told.
 const GROUP: &str = "rmq_send";
 
@@ -68,9 +70,17 @@ pub(crate) struct SendArgs {
     /// Do not wait to hear whether messages were stored
     #[arg(long, conflicts_with = "batch")]
     oneway: bool,
-    /// Requests that may be under way at once
-    #[arg(long, value_name = "N", default_value_t = 32, value_parser = clap::value_parser!(u32).range(1..=1_024))]
-    in_flight: u32,
+    /// Requests that may be under way at once [default: 32; 1 for given bodies, to keep their order]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
+    in_flight: Option<u32>,
+}
+
+impl SendArgs {
+    fn in_flight(&self) -> u32 {
+        let is_given = !self.body.is_empty() && self.count.is_none();
+        let default = if is_given || self.orderly_key.is_some() { 1 } else { IN_FLIGHT };
+        self.in_flight.unwrap_or(default)
+    }
 }
 
 /// Where one message went.
@@ -266,7 +276,7 @@ pub(crate) async fn run(session: &Session, args: &SendArgs) -> Result<(), RmqErr
 
 async fn send_all(producer: &Arc<Producer>, args: &SendArgs) -> Result<Load, RmqError> {
     let mut source = Source::new(&args.body, args.count, args.size);
-    let in_flight = if args.orderly_key.is_some() { 1 } else { args.in_flight as usize };
+    let in_flight = args.in_flight() as usize;
     let batch = args.batch.unwrap_or(1) as usize;
     let mut pace = args.rate.map(|rate| {
         let period = Duration::from_secs(1).mul_f64(batch as f64 / f64::from(rate));
