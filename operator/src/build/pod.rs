@@ -178,8 +178,8 @@ fn container(parts: PodParts) -> Container {
         .collect();
     Container {
         name: parts.component.as_str().to_owned(),
+        image_pull_policy: Some(pull_policy(&parts.image, parts.image_pull_policy).to_owned()),
         image: Some(parts.image),
-        image_pull_policy: parts.image_pull_policy.map(|policy| policy.as_str().to_owned()),
         args: Some(parts.arguments),
         env: Some(environment(parts.environment)),
         ports: Some(ports),
@@ -209,6 +209,17 @@ fn container(parts: PodParts) -> Container {
 /// Path of a configuration file in the container.
 pub fn config_path(file: &str) -> String {
     format!("{CONFIG_FOLDER}/{file}")
+}
+
+/// Kubernetes' own rule, said aloud: what it fills in stays when the image changes.
+fn pull_policy(image: &str, wanted: Option<ImagePullPolicy>) -> &'static str {
+    let name = image.rsplit('/').next().unwrap_or(image);
+    let moves = !name.contains('@') && (name.ends_with(":latest") || !name.contains(':'));
+    match wanted {
+        Some(policy) => policy.as_str(),
+        None if moves => "Always",
+        None => "IfNotPresent",
+    }
 }
 
 /// The pod's name first, because other values refer to it.
@@ -281,5 +292,33 @@ fn at_most(default: &str, limit: Option<&str>) -> String {
             limit.to_owned()
         }
         _ => default.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pull_policies() {
+        for (image, wanted, expected) in [
+            ("broker:1", None, "IfNotPresent"),
+            ("registry:5000/broker", None, "Always"),
+            ("registry:5000/broker:latest", None, "Always"),
+            ("registry/broker@sha256:abc", None, "IfNotPresent"),
+            ("broker", Some(ImagePullPolicy::Never), "Never"),
+        ] {
+            assert_eq!(pull_policy(image, wanted), expected, "{image}");
+        }
+    }
+
+    #[test]
+    fn default_requests_stay_below_limits() {
+        let wanted: Resources =
+            serde_json::from_value(serde_json::json!({"limits": {"memory": "32Mi"}}))
+                .expect("resources");
+        let requests = resources(Some(&wanted), "50m", "64Mi").requests.expect("requests");
+        assert_eq!(requests["memory"].0, "32Mi");
+        assert_eq!(requests["cpu"].0, "50m");
     }
 }
