@@ -5,8 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use broker::RunningBroker;
 use broker::config::{BrokerConfig, NO_EFFECT, check};
+use broker::{RunningBroker, StartError};
 use bytes::Bytes;
 use daemon::config::Loader;
 use daemon::shutdown::Shutdown;
@@ -57,11 +57,19 @@ impl Fixture {
     }
 
     async fn open(dir: TempDir, settings: Vec<(String, String)>) -> Self {
-        let (port, fast_port) = (free_port(), free_port());
         let shutdown = Shutdown::new();
-        let running = start(dir.path(), (port, fast_port), &settings, &shutdown).await;
-        let address = format!("127.0.0.1:{port}");
-        Self { running: Some(running), shutdown, address, dir, settings }
+        loop {
+            let ports = (free_port(), free_port());
+            match start(dir.path(), ports, &settings, &shutdown).await {
+                Ok(running) => {
+                    let address = format!("127.0.0.1:{}", ports.0);
+                    return Self { running: Some(running), shutdown, address, dir, settings };
+                }
+                // Another test may have taken a port meanwhile.
+                Err(StartError::Listen(_)) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
     }
 
     pub(crate) async fn stop(&mut self) {
@@ -86,7 +94,7 @@ async fn start(
     (port, fast_port): (u16, u16),
     settings: &[(String, String)],
     shutdown: &Shutdown,
-) -> RunningBroker {
+) -> Result<RunningBroker, StartError> {
     let mut loader = Loader::<BrokerConfig>::new().no_effect(NO_EFFECT).check(check);
     for (key, value) in [
         ("brokerName", "broker-a"),
@@ -104,7 +112,7 @@ async fn start(
         loader = loader.flag("test", key, value);
     }
     let loaded = loader.load().unwrap_or_else(|errors| panic!("{errors}"));
-    RunningBroker::start(loaded, shutdown, None).await.unwrap_or_else(|error| panic!("{error}"))
+    RunningBroker::start(loaded, shutdown, None).await
 }
 
 /// Keeps what the broker asks of its client, and answers some of it.
