@@ -25,7 +25,7 @@ const PORT_PAUSE: Duration = Duration::from_millis(200);
 pub enum RolloutError {
     #[error(
         "port {port}, which {title} needs, is in use by another program: stop that (`ss -ltnp \
-         sport = :{port}` shows it), or move this cluster's ports with --port-offset N"
+         'sport = :{port}'` shows it), or move this cluster's ports with --port-offset N"
     )]
     PortInUse { port: u16, title: String },
     #[error("{title} refuses its configuration: {reason}")]
@@ -96,6 +96,9 @@ impl Cluster {
 
     /// Brokers first, so that they can tell the name servers that they go.
     pub(super) async fn stop(&mut self) {
+        if !self.members.is_empty() {
+            say("stopping");
+        }
         for kind in [Kind::Broker, Kind::NameServer] {
             let of_kind = self.members.values_mut().filter(|member| member.spec.kind == kind);
             let mut names = Vec::new();

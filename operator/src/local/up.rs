@@ -95,7 +95,6 @@ async fn run(
         cluster: Cluster::new(board, shutdown.clone()),
     };
     let result = follower.follow(shutdown, plan).await;
-    say("stopping");
     follower.cluster.stop().await;
     drop(follower);
     if !shutdown.tasks_ended(END_TIMEOUT).await {
