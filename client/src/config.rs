@@ -55,9 +55,11 @@ pub struct ProducerConfig {
     /// Time for one attempt, if it is to be less than `send_timeout`. As `send_timeout`: a retry
     /// after a lost answer stores the message twice, so slow brokers are waited for.
     pub attempt_timeout: Duration,
-    /// Further attempts after the first failed, each on another broker if there is one. 2.
+    /// Further attempts after the first failed, each on another broker if there is one. 2. Attempts
+    /// for which there was no connection do not count.
     pub retries: u32,
-    /// Pause before an attempt on the broker that has just failed, for want of another. 100 ms.
+    /// Pause before an attempt on the broker that has just failed, for want of another, and before
+    /// each attempt after the second. 100 ms.
     pub retry_pause: Duration,
     /// Also try again when the message was stored but not as safely as the broker is set to. Such a
     /// message is then stored twice. false.

@@ -50,15 +50,20 @@ impl Fake {
     pub(crate) fn start(
         answer: impl Fn(&RemotingCommand) -> Option<RemotingCommand> + Send + Sync + 'static,
     ) -> Self {
+        Self::start_at("127.0.0.1:0".parse().unwrap(), answer)
+    }
+
+    /// As [`Self::start`], at this address.
+    pub(crate) fn start_at(
+        address: std::net::SocketAddr,
+        answer: impl Fn(&RemotingCommand) -> Option<RemotingCommand> + Send + Sync + 'static,
+    ) -> Self {
         let script = Arc::new(Script {
             answer: Box::new(answer),
             requests: Mutex::default(),
             channels: Mutex::default(),
         });
-        let config = ServerConfig {
-            listen: vec!["127.0.0.1:0".parse().unwrap()],
-            limits: Limits::default(),
-        };
+        let config = ServerConfig { listen: vec![address], limits: Limits::default() };
         let metrics = RemotingMetrics::default();
         let server = Server::start(config, Arc::clone(&script), metrics).unwrap();
         let addr = server.addresses()[0].to_string();

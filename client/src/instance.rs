@@ -27,7 +27,9 @@ use crate::push_consumer::Core;
 use crate::route::RouteTable;
 use crate::{ClientConfig, ClientError, TopicRoute};
 
-/// At most so many heartbeats, caused by new connections, follow each other.
+/// Routes, however many are found to be wrong, are read again at this distance.
+const REFRESH_PAUSE: Duration = Duration::from_millis(200);
+/// Heartbeats, however many connections are new, follow each other at this distance.
 const HEARTBEAT_PAUSE: Duration = Duration::from_secs(1);
 
 /// A client. Clones are the same client.
@@ -316,6 +318,7 @@ async fn refresh_routes(inner: Weak<Inner>, stop: CancellationToken) {
             for topic in topics {
                 instance.refresh_route(&topic).await;
             }
+            tokio::time::sleep(REFRESH_PAUSE).await;
         };
         tokio::select! {
             () = work => {}

@@ -13,6 +13,7 @@ use protocol::request_code::RequestCode;
 use protocol::response_code::ResponseCode;
 use protocol::topic_name::{AUTO_CREATE_TOPIC, is_retry};
 use protocol::{message, property, sys_flag, tag, topic_name};
+use remoting::RemotingError;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
@@ -299,17 +300,20 @@ impl Producer {
             Choice::Key(_) | Choice::Queue(_) => 1,
         };
         let mut attempts = 0;
+        let mut counted = 0;
         let mut failed_at: Option<String> = None;
         loop {
             let route = self.route(&prepared.topic).await?;
             let queue = self.choose(&route, &prepared.topic, choice, failed_at.as_deref())?;
-            if failed_at.as_ref() == Some(&queue.broker_name) {
+            // A second failure in a row is not only that of one broker.
+            if attempts > 1 || failed_at.as_ref() == Some(&queue.broker_name) {
                 tokio::time::sleep_until(deadline.min(Instant::now() + self.config.retry_pause))
                     .await;
             }
             attempts += 1;
             let outcome = self.attempt(&prepared, &queue, deadline).await;
-            let is_last = attempts >= attempts_max || Instant::now() >= deadline;
+            counted += u32::from(!outcome.as_ref().is_err_and(is_unsent));
+            let is_last = counted >= attempts_max || Instant::now() >= deadline;
             match outcome {
                 Ok(result) => {
                     let retry = self.config.retry_when_not_store_ok;
@@ -448,6 +452,18 @@ pub(crate) struct RetryMessage<'a> {
     pub(crate) max_reconsume_times: i32,
 }
 
+/// Whether nothing was sent at all. Such an attempt can be repeated without harm, for instance while
+/// a broker restarts, so that only the time limits their number.
+fn is_unsent(error: &ClientError) -> bool {
+    matches!(
+        error,
+        ClientError::NoMaster { .. }
+            | ClientError::Remoting(
+                RemotingError::Connect { .. } | RemotingError::ConnectTimeout { .. }
+            )
+    )
+}
+
 /// Whether another broker may do better.
 fn is_retried(error: &ClientError) -> bool {
     match error {
@@ -577,9 +593,30 @@ mod tests {
         let producer = Producer::start(&client(&names).await, config).unwrap();
         let error = producer.send(&Message::new("t", "x")).await.unwrap_err();
         let SendError::Failed { attempts: 1, last, .. } = error else { panic!("{error}") };
-        let timeout =
-            matches!(*last, ClientError::Remoting(remoting::RemotingError::Timeout { .. }));
+        let timeout = matches!(*last, ClientError::Remoting(RemotingError::Timeout { .. }));
         assert!(timeout, "{last}");
+    }
+
+    #[tokio::test]
+    async fn a_broker_that_restarts_is_waited_for() {
+        // A port that is free now, and taken by a broker later.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let data = route(&[("a", &free.to_string())], 1);
+        let names = name_server("t", move || data.clone());
+        let mut config = ProducerConfig::new("g");
+        (config.send_timeout, config.retry_pause) =
+            (Duration::from_secs(20), Duration::from_millis(1));
+        let instance = client(&names).await;
+        let producer = Producer::start(&instance, config.clone()).unwrap();
+        let message = Message::new("t", "x");
+        let send = producer.send(&message);
+        let restart = async {
+            // Reading routes again is what the producer does after each attempt that failed.
+            names.wait_for(RequestCode::GET_ROUTEINFO_BY_TOPIC, 3).await;
+            Fake::start_at(free, |_| Some(stored(ResponseCode::SUCCESS)))
+        };
+        let (sent, _broker) = tokio::join!(send, restart);
+        assert_eq!(sent.unwrap().status, SendStatus::SendOk);
     }
 
     #[tokio::test]

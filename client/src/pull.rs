@@ -54,6 +54,7 @@ async fn pull_all(core: &Arc<Core>, queue: &Arc<ProcessQueue>, start: i64) {
     };
     let mut next = start;
     let mut broker_id = MASTER_ID;
+    let mut failures = 0_u64;
     loop {
         queue.wait_for_room(limits).await;
         while core.needs_locks() && !queue.is_locked() {
@@ -64,10 +65,12 @@ async fn pull_all(core: &Arc<Core>, queue: &Arc<ProcessQueue>, start: i64) {
             Ok(pulled) => pulled,
             Err(error) => {
                 broker_id = MASTER_ID;
-                tokio::time::sleep(pause_after(core, queue, &error)).await;
+                tokio::time::sleep(pause_after(core, queue, &error, failures)).await;
+                failures += 1;
                 continue;
             }
         };
+        failures = 0;
         broker_id = pulled.header.suggest_which_broker_id;
         if pulled.code == ResponseCode::PULL_OFFSET_MOVED {
             return move_offset(core, queue, next, pulled.header.next_begin_offset).await;
@@ -84,14 +87,19 @@ async fn pull_all(core: &Arc<Core>, queue: &Arc<ProcessQueue>, start: i64) {
     }
 }
 
-/// How long to wait after a pull that failed.
-fn pause_after(core: &Core, queue: &ProcessQueue, error: &ClientError) -> Duration {
+/// How long to wait after a pull that failed, as did so many before it.
+fn pause_after(core: &Core, queue: &ProcessQueue, error: &ClientError, failures: u64) -> Duration {
     let code = error.code();
     if code == Some(ResponseCode::FLOW_CONTROL) {
         return FLOW_CONTROL_PAUSE;
     }
     let (topic, id) = (&queue.queue.topic, queue.queue.queue_id);
-    tracing::warn!(group = core.config.group, topic, id, %error, "a pull failed");
+    // Said once: a broker that is away for an hour would fill the log.
+    if failures == 0 {
+        tracing::warn!(group = core.config.group, topic, id, %error, "a pull failed");
+    } else {
+        tracing::debug!(group = core.config.group, topic, id, %error, failures, "a pull failed");
+    }
     match code {
         // The broker does not know us, or not as we are now.
         Some(
