@@ -14,6 +14,10 @@ use crate::route::RouteArgs;
 use crate::send::SendArgs;
 use crate::topic::TopicCommand;
 
+/// How long one request may take, unless the user says otherwise.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
+/// Heading of the options that every command has.
+const COMMON: &str = "Common options";
 const EXAMPLES: &str = "\
 Examples:
   rmq cluster                                  who is there
@@ -44,20 +48,47 @@ pub(crate) struct Options {
         long,
         global = true,
         env = "NAMESRV_ADDR",
+        hide_env_values = true,
         default_value = "127.0.0.1:9876",
-        value_name = "ADDRESSES"
+        value_name = "ADDRESSES",
+        help_heading = COMMON
     )]
     pub(crate) namesrv: String,
     /// How to print results
-    #[arg(short, long, global = true, default_value = "table", value_enum)]
+    #[arg(
+        short,
+        long,
+        global = true,
+        default_value = "table",
+        value_enum,
+        value_name = "FORMAT",
+        help_heading = COMMON
+    )]
     pub(crate) output: Format,
-    /// How long one request may take [default: 3s]; for consume, how long to wait for the next
-    /// message [default: for ever]. 500ms, 10s, 2m, 1h
-    #[arg(long, global = true, value_parser = parse_duration, value_name = "DURATION")]
+    /// How long a request may take [default: 3s]; consume: how long to wait for the next message
+    /// [default: for ever]
+    #[arg(
+        long,
+        global = true,
+        value_parser = parse_duration,
+        value_name = "DURATION",
+        help_heading = COMMON
+    )]
     pub(crate) timeout: Option<Duration>,
     /// Say more on standard error; up to three times
-    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    #[arg(short, long, global = true, action = clap::ArgAction::Count, help_heading = COMMON)]
     pub(crate) verbose: u8,
+}
+
+impl Cli {
+    /// How long one request may take.
+    pub(crate) fn request_timeout(&self) -> Duration {
+        match self.command {
+            // The option says something else there.
+            Command::Consume(_) => REQUEST_TIMEOUT,
+            _ => self.options.timeout.unwrap_or(REQUEST_TIMEOUT),
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 
 use crate::duration::{format_millis, parse_time};
 use crate::error::RmqError;
+use crate::interrupt::interrupted;
 use crate::message::MessageView;
 use crate::output::{Format, print, render_json, thousands};
 use crate::session::Session;
@@ -262,7 +263,7 @@ async fn receive(
     mut receiver: mpsc::Receiver<Item>,
     ledger: &mut Ledger,
 ) -> Result<(), RmqError> {
-    let interrupted = tokio::signal::ctrl_c();
+    let interrupted = interrupted();
     tokio::pin!(interrupted);
     loop {
         let idle = idle_timeout(session, args, ledger);
@@ -274,7 +275,7 @@ async fn receive(
         };
         let item = tokio::select! {
             item = next => item,
-            _ = &mut interrupted => None,
+            () = &mut interrupted => None,
         };
         let Some((delivery, done)) = item else { return Ok(()) };
         if args.expect.is_none() {
@@ -343,8 +344,8 @@ mod tests {
         message
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn lost_duplicated_and_unexpected_messages_are_told_apart() {
+    #[test]
+    fn lost_duplicated_and_unexpected_messages_are_told_apart() {
         let id = |number: u32| format!("{number:032X}");
         let check = |ids: &[String], expected, counts: (u64, u64, u64)| {
             let mut ledger = Ledger::new(true);

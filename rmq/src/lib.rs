@@ -14,6 +14,7 @@ mod error;
 #[cfg(test)]
 mod golden;
 mod group;
+mod interrupt;
 mod latency;
 mod message;
 mod output;
@@ -73,7 +74,7 @@ fn log_to_stderr(verbose: u8) {
 }
 
 async fn execute(cli: Cli) -> Result<(), RmqError> {
-    let session = Session::start(&cli.options).await?;
+    let session = Session::start(&cli).await?;
     let done = match &cli.command {
         Command::Send(args) => send::run(&session, args).await,
         Command::Consume(args) => consume::run(&session, args).await,

@@ -7,12 +7,10 @@ use serde::Serialize;
 use crate::error::RmqError;
 use crate::table::{self, Align};
 
-/// How results are printed.
+/// How results are printed: aligned columns for people, JSON for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum Format {
-    /// Aligned columns, for people
     Table,
-    /// JSON, for programs
     Json,
 }
 

@@ -11,6 +11,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::error::RmqError;
+use crate::interrupt::interrupted;
 use crate::latency::Latencies;
 use crate::output::{Format, Row, print, print_rows, render_json, thousands};
 use crate::session::Session;
@@ -284,12 +285,12 @@ async fn send_all(producer: &Arc<Producer>, args: &SendArgs) -> Result<Load, Rmq
     });
     let mut load = Load::new();
     let mut requests: JoinSet<Done> = JoinSet::new();
-    let interrupted = tokio::signal::ctrl_c();
+    let interrupted = interrupted();
     tokio::pin!(interrupted);
     loop {
         let bodies = tokio::select! {
             bodies = source.next(batch) => bodies?,
-            _ = &mut interrupted => break,
+            () = &mut interrupted => break,
         };
         if bodies.is_empty() {
             break;

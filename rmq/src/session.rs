@@ -2,14 +2,11 @@
 
 use std::time::Duration;
 
-use client::{Admin, BrokerAddress, ClientConfig, ClientInstance};
+use client::{Admin, BrokerAddress, ClientConfig, ClientError, ClientInstance};
 
-use crate::cli::Options;
+use crate::cli::Cli;
 use crate::error::RmqError;
 use crate::output::Format;
-
-/// How long one request may take, unless the user says otherwise.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// A client, and how its user wants things.
 pub(crate) struct Session {
@@ -21,10 +18,16 @@ pub(crate) struct Session {
 }
 
 impl Session {
-    pub(crate) async fn start(options: &Options) -> Result<Self, RmqError> {
+    pub(crate) async fn start(cli: &Cli) -> Result<Self, RmqError> {
+        let options = &cli.options;
         let mut config = ClientConfig::new(&options.namesrv);
-        config.request_timeout = options.timeout.unwrap_or(REQUEST_TIMEOUT);
-        let instance = ClientInstance::start(config).await?;
+        config.request_timeout = cli.request_timeout();
+        let instance = ClientInstance::start(config).await.map_err(|error| match error {
+            ClientError::NameServerAddress { .. } | ClientError::NoNameServer => {
+                RmqError::Usage(error.to_string())
+            }
+            error => error.into(),
+        })?;
         let admin = Admin::new(&instance);
         Ok(Self { instance, admin, format: options.output, timeout: options.timeout })
     }
