@@ -23,7 +23,7 @@ pub enum Reason {
     NotReady,
     /// Something is wrong that a person has to look at.
     Degraded,
-    /// Nothing is wrong any more.
+    /// Nothing is wrong any more, of what did not keep it from serving.
     Recovered,
     /// A pod is restarted.
     Restarting(RestartReason),

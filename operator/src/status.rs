@@ -92,7 +92,7 @@ pub fn changes(old: &[Condition], new: &[Condition]) -> Vec<(Reason, String)> {
     if is(DEGRADED) && (!was(DEGRADED) || reason(old) != reason(new)) {
         events.push((Reason::Degraded, message(new, DEGRADED)));
     }
-    if was(DEGRADED) && !is(DEGRADED) {
+    if was(DEGRADED) && !is(DEGRADED) && was(READY) && is(READY) {
         events.push((Reason::Recovered, message(new, READY)));
     }
     if !was(READY) && is(READY) {
@@ -197,6 +197,7 @@ mod tests {
         let good = conditions(&verdict(true, None, None));
         let starting = conditions(&verdict(false, Some("p"), None));
         let bad = conditions(&verdict(false, None, Some("t")));
+        let limping = conditions(&verdict(true, None, Some("t")));
         let worse = conditions(&verdict(false, None, Some("t with other words")));
         for (old, new, expected) in [
             (&[][..], &starting[..], "[]"),
@@ -205,7 +206,9 @@ mod tests {
             (&good, &starting, r#"[(NotReady, "p")]"#),
             (&good, &bad, r#"[(Degraded, "t")]"#),
             (&bad, &worse, "[]"),
-            (&bad, &good, r#"[(Recovered, "all"), (Ready, "all")]"#),
+            (&bad, &good, r#"[(Ready, "all")]"#),
+            (&bad, &starting, "[]"),
+            (&limping, &good, r#"[(Recovered, "all")]"#),
         ] {
             assert_eq!(format!("{:?}", changes(old, new)), expected);
         }

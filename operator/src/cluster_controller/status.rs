@@ -94,7 +94,7 @@ impl View<'_> {
         let groups = self.groups();
         let serving = groups.iter().filter(|group| group_holds(group, READY)).count();
         let all_groups = usize::try_from(self.cluster.spec.brokers.groups).unwrap_or_default();
-        findings.extend(groups.iter().filter_map(finding));
+        findings.extend(groups.iter().flat_map(group_findings));
         let mut progress = match self.decision {
             Decision::UpToDate => None,
             Decision::Wait(sentence, _) => Some(capitalized(sentence)),
@@ -172,22 +172,27 @@ fn group_holds(group: &BrokerGroup, type_: &str) -> bool {
 }
 
 /// What a group says of itself that is not that all is well.
-fn finding(group: &BrokerGroup) -> Option<Finding> {
+fn group_findings(group: &BrokerGroup) -> Vec<Finding> {
     let name = group.name_any();
-    if !group_is_seen(group) {
-        return Some(Finding::Starting(format!("Broker group {name} takes up a change")));
-    }
     let conditions = group.status.as_ref().map(|status| status.conditions.as_slice());
     let conditions = conditions.unwrap_or_default();
     let said =
         |type_| condition::find(conditions, type_).filter(|condition| condition.status == "True");
+    let mut findings = Vec::new();
+    if !group_is_seen(group) {
+        findings.push(Finding::Starting(format!("Broker group {name} takes up a change")));
+    }
+    // Trouble with the spec before stays trouble until the group has taken up the change.
     if let Some(condition) = said(DEGRADED) {
-        return Some(Finding::Trouble {
+        findings.push(Finding::Trouble {
             reason: condition.reason.clone(),
             sentence: format!("{name}: {}", condition.message),
         });
     }
-    said(PROGRESSING).map(|condition| Finding::Starting(condition.message.clone()))
+    if let Some(condition) = said(PROGRESSING) {
+        findings.push(Finding::Starting(condition.message.clone()));
+    }
+    findings
 }
 
 fn capitalized(sentence: &str) -> String {
