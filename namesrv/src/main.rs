@@ -61,7 +61,7 @@ fn main() -> ExitCode {
         })
     });
     result.unwrap_or_else(|error| {
-        tracing::error!("cannot run: {error:#}");
+        tracing::error!("cannot run: {error}");
         ExitCode::FAILURE
     })
 }
