@@ -78,7 +78,9 @@ async fn pull_all(core: &Arc<Core>, queue: &Arc<ProcessQueue>, start: i64) {
         let found = !pulled.messages.is_empty();
         let advanced = pulled.header.next_begin_offset > next;
         next = pulled.header.next_begin_offset;
-        core.totals.pulled(&queue.queue.topic, pulled.messages.len(), began.elapsed());
+        if found {
+            core.totals.pulled(&queue.queue.topic, pulled.messages.len(), began.elapsed());
+        }
         queue.put(pulled.messages, next);
         core.commit(queue);
         if !found && !advanced && began.elapsed() < HELD {

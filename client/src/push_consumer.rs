@@ -728,6 +728,34 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_administrator_can_have_messages_delivered_again() {
+        let broker = Broker::with_records(records(3));
+        let fake = broker.start();
+        let seen = Seen::default();
+        let (_instance, consumer) = start(&broker, &fake, config(), succeeding(&seen)).await;
+        wait_seen(&seen, 3).await;
+        let queue = consumer.queues().pop().unwrap();
+        let header = protocol::header::offset::ResetOffsetRequestHeader {
+            group: "g".into(),
+            topic: "t".into(),
+            queue_id: -1,
+            offset: None,
+            timestamp: 0,
+            is_force: true,
+        };
+        let body = ResetOffsetBody { offset_table: [(queue, 1)].into_iter().collect() };
+        let request = RemotingCommand::request(RequestCode::RESET_CONSUMER_CLIENT_OFFSET, &header);
+        let body = protocol::json::to_vec(&body).unwrap();
+        let answer = fake.ask_client(request.with_body(body)).await;
+        assert_eq!(answer.response_code(), ResponseCode::SUCCESS);
+        let mut again = wait_seen(&seen, 5).await.split_off(3);
+        again.sort();
+        assert_eq!(again, ["m1/0", "m2/0"]);
+        consumer.shutdown().await;
+        assert_eq!(*broker.offset.lock(), Some(3));
+    }
+
+    #[tokio::test]
     async fn settings_that_make_no_sense_are_refused() {
         let instance =
             ClientInstance::start(crate::ClientConfig::new("127.0.0.1:1")).await.unwrap();
