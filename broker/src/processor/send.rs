@@ -216,11 +216,10 @@ impl Send<'_> {
             return Err(illegal("a batch cannot be delayed"));
         }
         let identity = &self.broker.identity;
-        let rewrite = Rewrite::new(&self.settings, identity, &incoming);
-        let (shared, unique_key) = rewrite.finish(given);
         let parts = batch::decode_batch(&self.request.body, BATCH_MESSAGES_MAX)
             .map_err(|error| illegal(error.to_string()))?;
-        let joined = join_properties(&parts, &shared)?;
+        // As sent: anything added here would become the same property of every message.
+        let joined = join_properties(&parts, given)?;
         let messages: Vec<Message<'_>> = parts
             .iter()
             .zip(&joined)
@@ -241,7 +240,8 @@ impl Send<'_> {
         let put = self.broker.store.put_batch(&messages);
         let (result, code) = stored(put, self.settings.sync_flush_timeout).await?;
         self.count(topic, messages.len(), &result, incoming.message_type());
-        Ok(self.stored_response(&result, code, self.queue_id, Some(unique_key)))
+        let unique_key = incoming.unique_key.map(str::to_owned);
+        Ok(self.stored_response(&result, code, self.queue_id, unique_key))
     }
 
     /// For a message that goes back to its group: the dead letter topic when it was consumed in

@@ -90,6 +90,24 @@ async fn a_batch_becomes_messages_with_offsets_of_their_own() {
 }
 
 #[tokio::test]
+async fn the_messages_of_a_batch_keep_ids_of_their_own() {
+    let broker = Fixture::start(&[]).await;
+    let client = broker.client();
+    let messages = ["UNIQ_KEY\u{1}first\u{2}", "UNIQ_KEY\u{1}second\u{2}"]
+        .map(|properties| BatchMessage { flag: 0, body: b"x", properties });
+    let mut body = Default::default();
+    encode_batch(messages, &mut body).unwrap();
+    let header = SendMessageRequestHeader { batch: Some(true), ..send_header("t", &[]) };
+    let header = SendMessageRequestHeaderV2(header);
+    let request = RemotingCommand::request(RequestCode::SEND_BATCH_MESSAGE, &header);
+    let answer = client.invoke(request.with_body(body.freeze())).await;
+    assert_eq!(answer.response_code(), ResponseCode::SUCCESS, "{:?}", answer.remark);
+    let messages = client.pull_some("t", 0).await;
+    let ids: Vec<_> = messages.iter().map(MessageExt::msg_id).collect();
+    assert_eq!(ids, ["first", "second"]);
+}
+
+#[tokio::test]
 async fn what_cannot_be_sent_is_refused_with_the_right_code() {
     let broker =
         Fixture::start(&[("maxMessageSize", "100"), ("autoCreateSubscriptionGroup", "false")])
