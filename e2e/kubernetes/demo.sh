@@ -41,7 +41,7 @@ kubectl -n mq get rocketmq,pods
 step "Messages: $count through it, from this machine, every one exactly once"
 dns=$(kubectl -n kube-system get service kube-dns -o 'jsonpath={.spec.clusterIP}')
 export NAMESRV_ADDR=minimal-namesrv.mq.svc:9876
-program=${CARGO_TARGET_DIR:-$root/target}/release/rmq
+program=${BIN:-${CARGO_TARGET_DIR:-$root/target}/release}/rmq
 rmq() {
     printf '$ rmq %s\n' "$*"
     "$here/with_dns.sh" "$dns" "$program" "$@"

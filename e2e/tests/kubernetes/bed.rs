@@ -51,7 +51,7 @@ impl Bed {
     /// How clients on this machine reach the cluster.
     pub(crate) fn target(&self) -> Result<Target> {
         Ok(Target {
-            namesrv: format!("{NAME}-namesrv.{NAMESPACE}.svc:9876"),
+            namesrv: text(&self.resource()?, "/status/nameServers/addresses")?.to_owned(),
             broker: self.broker_addresses()?.remove(&format!("{NAME}-0")).unwrap_or_default(),
             broker_name: format!("{NAME}-0"),
             cluster: NAME.to_owned(),
