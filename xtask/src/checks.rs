@@ -16,7 +16,7 @@ const STEPS: &[(&str, &[&str])] = &[
         "lints",
         &["cargo", "clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
     ),
-    ("dependencies", &["cargo", "deny", "--offline", "check", "bans", "licenses", "sources"]),
+    ("dependencies", &["cargo", "deny", "--locked", "check", "bans", "licenses", "sources"]),
     ("advisories", &["cargo", "deny", "check", "advisories"]),
 ];
 
