@@ -46,11 +46,16 @@ rmq() {
     printf '$ rmq %s\n' "$*"
     "$here/with_dns.sh" "$dns" "$program" "$@"
 }
+# DNS servers remember for some seconds that a name was not there yet.
+for ((i = 0; i < 60; i++)); do
+    if "$here/with_dns.sh" "$dns" getent hosts minimal-0-0.minimal-broker.mq.svc >/dev/null; then break; fi
+    sleep 0.5
+done
 rmq cluster
 topic=Demo-$$
 rmq topic create "$topic" --queues 8
 rmq send "$topic" --count "$count" --size 128
-rmq consume "$topic" --group demo-$$ --from first --expect "$count" --timeout 20s --quiet
+rmq consume "$topic" --group demo-$$ --from first --expect "$count" --timeout 20s
 
 cat <<TEXT
 
