@@ -176,6 +176,8 @@ impl CommitLog {
     pub(crate) fn add_segment(&self, start: i64) -> io::Result<Arc<Segment>> {
         let path = self.dir.join(segment_name(start));
         let file = self.disk.create(&path, self.segment_bytes.cast_unsigned())?;
+        // Its size too, so that only the last file can ever be found short.
+        file.sync_data()?;
         self.disk.sync_dir(&self.dir)?;
         let segment = Arc::new(Segment { start, path, file });
         let mut segments = self.segments.write();

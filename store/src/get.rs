@@ -1,7 +1,7 @@
 //! Reading: messages of a queue from an offset on, and the questions about offsets and times.
 
 use bytes::Bytes;
-use protocol::message_codec;
+use protocol::message_codec::{self, FIXED_BYTES};
 
 use crate::commit_log::CommitLog;
 use crate::config::StoreConfig;
@@ -109,7 +109,8 @@ impl GetResult {
             let mut rest = segment.clone();
             std::iter::from_fn(move || {
                 let (size, _) = message_codec::peek(&rest).ok()?;
-                let size = usize::try_from(size).ok().filter(|size| *size <= rest.len())?;
+                let is_size = |size: &usize| (FIXED_BYTES..=rest.len()).contains(size);
+                let size = usize::try_from(size).ok().filter(is_size)?;
                 Some(rest.split_to(size))
             })
         })

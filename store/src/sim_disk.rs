@@ -71,7 +71,7 @@ impl NameChange {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct State {
     inodes: BTreeMap<u64, Inode>,
     names: BTreeMap<PathBuf, u64>,
@@ -223,6 +223,19 @@ impl SimDisk {
     #[must_use]
     pub fn is_crashed(&self) -> bool {
         self.state.lock().is_crashed
+    }
+
+    /// Ends the process that uses the disk, but not the machine: the next one finds everything that
+    /// was written, synced or not. This disk is dead from now on.
+    #[must_use]
+    pub fn kill(&self) -> Self {
+        let mut state = self.state.lock();
+        let mut next = state.clone();
+        state.is_crashed = true;
+        next.is_crashed = false;
+        next.locks.clear();
+        next.faults.clear();
+        Self { state: Arc::new(Mutex::new(next)) }
     }
 
     /// Cuts the power, if an ordered crash has not, and returns the disk as the next start finds it.
@@ -651,6 +664,16 @@ mod tests {
             forgotten += u32::from(content[0] == 0);
         }
         assert!(forgotten > 10, "{forgotten}");
+    }
+
+    #[test]
+    fn a_killed_process_loses_nothing_that_it_wrote() {
+        let disk = disk(1);
+        let file = disk.create(Path::new("/d/a"), 0).unwrap();
+        file.write_all_at(b"x", 0).unwrap();
+        let next = disk.kill();
+        assert!(file.write_all_at(b"y", 0).is_err());
+        assert_eq!(read(&next, "/d/a").unwrap(), b"x");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Crashes at random instants on a disk that forgets and tears what was not synced.
+//! Crashes at random instants, of the process or of the machine, on a disk that forgets and tears what
+//! was not synced.
 //!
 //! A failing seed is printed; run it again with `CRASH_SEED=n`. `CRASH_SEEDS=n` runs more.
 #![allow(clippy::unwrap_used)]
@@ -156,6 +157,12 @@ impl Model {
                         }
                     }
                 }
+                if is_sync {
+                    // Consumers may see all of it from now on.
+                    for (offset, body) in (0..).zip(&stored) {
+                        self.seen.insert((queue, offset), body.to_vec());
+                    }
+                }
                 // What is gone will not come back: its sender was never told otherwise.
                 let stored: BTreeSet<&[u8]> = stored.iter().map(|body| &body[..]).collect();
                 sent.retain(|body| stored.contains(&body[..]));
@@ -204,7 +211,8 @@ fn run(seed: u64) {
         if random_clean_stop(&mut life) {
             model.check_reopened(&disk, flush);
         }
-        disk = disk.crash();
+        let is_killed = !disk.is_crashed() && random.below(3) == 0;
+        disk = if is_killed { disk.kill() } else { disk.crash() };
         // A crash during recovery changes nothing.
         if random.below(2) == 0 {
             disk.order_fault(random.below(40), Fault::Crash);
