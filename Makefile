@@ -39,6 +39,7 @@ check: $(TOOLS)/deny-$(DENY_VERSION)
 unit:
 	$(STEP) 'Unit and integration tests'
 	cargo test --locked --workspace --exclude e2e
+	cargo test --locked -p e2e --lib
 
 stock-clients: build
 	$(STEP) 'Stock Java and Go clients and mqadmin against local mode'

@@ -41,7 +41,7 @@ run topic create "$topic" --queues 8
 run send "$topic" --count "$count" --size 128 --key "demo-$$"
 
 step "Consuming them: every one exactly once"
-run consume "$topic" --group "$group" --from first --tag '*' --expect "$count" --timeout 20s --quiet
+run consume "$topic" --group "$group" --from first --tag '*' --expect "$count" --timeout 20s
 
 step "Where the group is"
 run group progress "$group"

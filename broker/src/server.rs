@@ -212,7 +212,8 @@ fn open_store(settings: &BrokerConfig) -> Result<(MessageStore, Tables), StartEr
     let begin = Instant::now();
     let (store, report) = MessageStore::open(settings.store_config())?;
     let took_ms = begin.elapsed().as_millis();
-    tracing::info!(path = %settings.store_path_root_dir.display(), took_ms, ?report, "store is open");
+    let path = settings.store_path_root_dir.display();
+    tracing::info!(%path, took_ms, ?report, "store is open");
     warn_of_what_waits(&store);
     let root = &settings.store_path_root_dir;
     let tables = Tables {

@@ -12,7 +12,8 @@ pub(crate) enum AttributeError {
     #[error("attribute {0} is named twice")]
     Twice(String),
     #[error(
-        "unsupported attribute {0}: there are message.type, queue.type, cleanup.policy, reserve.time"
+        "unsupported attribute {0}: there are message.type, queue.type, cleanup.policy and \
+         reserve.time"
     )]
     Unknown(String),
     #[error("attribute {name} is {value:?}, but must be {expected}")]

@@ -16,8 +16,8 @@ pub struct ClientConfig {
     pub instance_name: Option<String>,
     /// How long a call of the name server or of administration may take. 3 s.
     pub request_timeout: Duration,
-    /// How long a connection may take to be made. 1.5 s, half of what a send may take, so that there
-    /// is time left for another broker. Java: 3 s.
+    /// How long a connection may take to be made. 1.5 s, half of what a send may take, so that
+    /// there is time left for another broker. Java: 3 s.
     pub connect_timeout: Duration,
     /// How often routes are read again. 30 s.
     pub route_refresh_interval: Duration,
@@ -134,8 +134,8 @@ pub struct ConsumerConfig {
     pub queue_messages_max: usize,
     /// Pulling of a queue pauses while it has this many bytes that are not done with. 100 MiB.
     pub queue_bytes_max: usize,
-    /// Pulling of a queue pauses while its first and last message that are not done with are this far
-    /// apart. Not for orderly listeners. 2,000.
+    /// Pulling of a queue pauses while its first and last message that are not done with are this
+    /// far apart. Not for orderly listeners. 2,000.
     pub queue_span_max: i64,
     /// Largest body, decompressed, in bytes. Larger ones go to the dead letters. 64 MiB.
     pub message_bytes_max: usize,

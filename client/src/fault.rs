@@ -48,8 +48,8 @@ impl FaultTable {
         }
     }
 
-    /// The first queue from `start` on, in a circle, at a broker that is fit and is not the one that
-    /// has just failed; then one at any other broker; then any.
+    /// The first queue from `start` on, in a circle, at a broker that is fit and is not the one
+    /// that has just failed; then one at any other broker; then any.
     pub(crate) fn pick<'a>(
         &self,
         queues: &'a [MessageQueue],

@@ -4,8 +4,8 @@
 //! routes and the heartbeats. Producers and consumers are made on it and share them. Nothing is
 //! global, so a process may have as many instances as it likes, each with its own name servers.
 //!
-//! Behaviour follows Apache's Java client where brokers or operators can tell: which queue a message
-//! goes to, what is retried, when offsets are stored, how queues are shared out.
+//! Behaviour follows Apache's Java client where brokers or operators can tell: which queue a
+//! message goes to, what is retried, when offsets are stored, how queues are shared out.
 //!
 //! Absent on purpose: transactions, pull and pop consumers, SQL filters, request-reply, traces,
 //! TLS and ACL signatures. They come with the features of the broker that they need.
@@ -46,8 +46,8 @@ pub use protocol::body::MessageQueue;
 pub use protocol::heartbeat::MessageModel;
 pub use protocol::message::MessageExt;
 
-/// Milliseconds since the epoch by the wall clock, for timestamps that others read. What is measured
-/// or waited for uses [`tokio::time`].
+/// Milliseconds since the epoch by the wall clock, for timestamps that others read. What is
+/// measured or waited for uses [`tokio::time`].
 pub(crate) fn epoch_millis() -> i64 {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
     now.map_or(0, |since| i64::try_from(since.as_millis()).unwrap_or(i64::MAX))

@@ -16,8 +16,8 @@ pub(crate) struct NameServers {
 }
 
 impl NameServers {
-    /// Reads `host:port`s joined by `;` or `,`. The first one to be asked is random, so that clients
-    /// spread.
+    /// Reads `host:port`s joined by `;` or `,`. The first one to be asked is random, so that
+    /// clients spread.
     pub(crate) fn parse(text: &str) -> Result<Self, ClientError> {
         let mut addrs = Vec::new();
         for addr in text.split([';', ',']).map(str::trim).filter(|addr| !addr.is_empty()) {

@@ -136,9 +136,9 @@ impl Producer {
         self.deliver(self.prepare(message)?, Choice::InTurn).await
     }
 
-    /// Sends a message to the queue that belongs to a key: messages with the same key go to the same
-    /// queue while the queues of the topic stay the same. Tried once, since a second attempt could
-    /// overtake a later message or go elsewhere.
+    /// Sends a message to the queue that belongs to a key: messages with the same key go to the
+    /// same queue while the queues of the topic stay the same. Tried once, since a second attempt
+    /// could overtake a later message or go elsewhere.
     ///
     /// # Errors
     /// As [`Self::send`].
@@ -452,8 +452,8 @@ pub(crate) struct RetryMessage<'a> {
     pub(crate) max_reconsume_times: i32,
 }
 
-/// Whether nothing was sent at all. Such an attempt can be repeated without harm, for instance while
-/// a broker restarts, so that only the time limits their number.
+/// Whether nothing was sent at all. Such an attempt can be repeated without harm, for instance
+/// while a broker restarts, so that only the time limits their number.
 fn is_unsent(error: &ClientError) -> bool {
     matches!(
         error,

@@ -68,8 +68,8 @@ impl PushConsumer {
     /// Starts a consumer: from now on the listener gets messages.
     ///
     /// # Errors
-    /// When the settings do not make sense, the group is already on this instance, or stored offsets
-    /// of a broadcasting consumer cannot be read. That there is no broker now is no error.
+    /// When the settings do not make sense, the group is already on this instance, or stored
+    /// offsets of a broadcasting consumer cannot be read. That there is no broker now is no error.
     pub async fn start(
         instance: &ClientInstance,
         config: ConsumerConfig,
@@ -159,7 +159,8 @@ fn validate(config: &ConsumerConfig) -> Result<(), ConsumerError> {
     }
 }
 
-/// What brokers are told. The group's own retry topic belongs to it unless everyone gets everything.
+/// What brokers are told. The group's own retry topic belongs to it unless everyone gets
+/// everything.
 fn subscriptions(config: &ConsumerConfig, version: i64) -> BTreeMap<String, SubscriptionData> {
     let data = |topic: &String, tags: &str| {
         (topic.clone(), SubscriptionData::by_tags(topic.clone(), tags, version))

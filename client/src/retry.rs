@@ -62,8 +62,8 @@ impl Core {
         self.instance.call(&addr, request).await.map(drop)
     }
 
-    /// Sends a copy to the retry topic, where the broker turns it into a dead letter if its time has
-    /// come.
+    /// Sends a copy to the retry topic, where the broker turns it into a dead letter if its time
+    /// has come.
     pub(crate) async fn send_copy(
         &self,
         message: &MessageExt,

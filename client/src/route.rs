@@ -11,8 +11,8 @@ use protocol::perm;
 use protocol::route::{MASTER_ID, QueueData, TopicRouteData};
 use tokio::time::Instant;
 
-/// Queues of one topic on one broker that are believed at most. Apache's brokers have no limit; 65,536
-/// keeps a wrong answer from filling the memory.
+/// Queues of one topic on one broker that are believed at most. Apache's brokers have no limit;
+/// 65,536 keeps a wrong answer from filling the memory.
 const QUEUES_PER_BROKER_MAX: i32 = 65_536;
 
 /// The route of one topic, and the queues that follow from it.
@@ -153,8 +153,8 @@ impl RouteTable {
         self.topics.lock().remove(topic);
     }
 
-    /// Forgets topics that nobody used lately and brokers that no route has. Returns the topics that
-    /// are left and the addresses that are no longer needed.
+    /// Forgets topics that nobody used lately and brokers that no route has. Returns the topics
+    /// that are left and the addresses that are no longer needed.
     pub(crate) fn expire(&self) -> (Vec<String>, Vec<String>) {
         let mut topics = self.topics.lock();
         topics.retain(|_, entry| entry.used.elapsed() < self.idle);

@@ -101,7 +101,8 @@ pub struct BrokerGroupStatus {
 }
 
 /// What a group is doing: `Starting` its broker is not ready yet, `Serving` it serves as the spec
-/// says, `Outdated` it serves but waits for a restart to take up a change, `Failed` it cannot start.
+/// says, `Outdated` it serves but waits for a restart to take up a change, `Failed` it cannot
+/// start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum Phase {
     Starting,

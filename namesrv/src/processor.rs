@@ -51,7 +51,8 @@ pub(crate) enum RequestError {
     #[error("{0}")]
     Update(#[from] daemon::config::UpdateErrors),
     #[error(
-        "No topic route info in name server for the topic: {0}. Is it created, and does a broker that has it run?"
+        "No topic route info in name server for the topic: {0}. Is it created, and does a broker \
+         that has it run?"
     )]
     NoRoute(String),
     #[error("name server not ready: it waits for brokers to register")]

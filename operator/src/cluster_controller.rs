@@ -254,7 +254,8 @@ mod tests {
         let written = play(&cluster, exchanges).await;
         assert_eq!(
             message(&written[7], "Degraded"),
-            "spec.brokers.groups: groups must not become fewer: o-1 would be lost, with its messages"
+            "spec.brokers.groups: groups must not become fewer: o-1 would be lost, with its \
+             messages"
         );
     }
 

@@ -1,9 +1,9 @@
 //! The Kubernetes operator.
 //!
-//! `fetch -> validate -> build -> apply -> status` for each resource, a file per step: `fetch` reads
-//! everything, `validate` turns it into what may be built, `build` is pure, `apply` writes what
-//! differs, `status` says what there is. What the operator knows of a cluster is in the API server
-//! and nowhere else.
+//! `fetch -> validate -> build -> apply -> status` for each resource, a file per step: `fetch`
+//! reads everything, `validate` turns it into what may be built, `build` is pure, `apply` writes
+//! what differs, `status` says what there is. What the operator knows of a cluster is in the API
+//! server and nowhere else.
 //!
 //! Invariants: it writes only its own objects and `status`; an idle cluster causes no write; a pod
 //! is restarted only by [`roll`]; a panic over one resource stops no other. Deliberately absent:

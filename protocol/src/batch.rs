@@ -187,7 +187,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn round_trip(messages in proptest::collection::vec((any::<i32>(), proptest::collection::vec(any::<u8>(), 0..40), ".{0,20}"), 0..8)) {
+        fn round_trip(messages in proptest::collection::vec(
+            (any::<i32>(), proptest::collection::vec(any::<u8>(), 0..40), ".{0,20}"),
+            0..8,
+        )) {
             let view: Vec<_> = messages
                 .iter()
                 .map(|(flag, body, properties)| BatchMessage { flag: *flag, body, properties })
@@ -198,7 +201,9 @@ mod tests {
         }
 
         #[test]
-        fn any_bytes_are_read_without_panic(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
+        fn any_bytes_are_read_without_panic(
+            bytes in proptest::collection::vec(any::<u8>(), 0..80)
+        ) {
             let _ = decode_batch(&bytes, 10);
         }
     }

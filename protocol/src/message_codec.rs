@@ -1,4 +1,5 @@
-//! The record of a message as the commit log stores it and as pull, view and query answers carry it.
+//! The record of a message as the commit log stores it and as pull, view and query answers carry
+//! it.
 //!
 //! | field | bytes | at |
 //! |---|---|---|
@@ -570,14 +571,19 @@ mod tests {
             let bytes = encode_at(&message, (numbers.2, numbers.3, numbers.4));
             let view = decode_record(&bytes).unwrap();
             view.check_body().unwrap();
-            prop_assert_eq!((view.queue_offset, view.physical_offset, view.store_timestamp), (numbers.2, numbers.3, numbers.4));
+            let place = (view.queue_offset, view.physical_offset, view.store_timestamp);
+            prop_assert_eq!(place, (numbers.2, numbers.3, numbers.4));
             prop_assert_eq!(view.sys_flag & sys_flag::BORN_HOST_V6 != 0, v6.0);
             let again = message_of(&view);
             prop_assert_eq!(encode_at(&again, (numbers.2, numbers.3, numbers.4)), bytes.clone());
         }
 
         #[test]
-        fn any_bytes_are_read_without_panic(tail in proptest::collection::vec(any::<u8>(), 0..120), size in 80..130_i32, v2: bool) {
+        fn any_bytes_are_read_without_panic(
+            tail in proptest::collection::vec(any::<u8>(), 0..120),
+            size in 80..130_i32,
+            v2: bool,
+        ) {
             let mut bytes = size.to_be_bytes().to_vec();
             bytes.extend(if v2 { MAGIC_V2 } else { MAGIC_V1 }.to_be_bytes());
             bytes.extend(tail);

@@ -93,8 +93,8 @@ fn push_address(text: &mut String, address: IpAddr) {
     }
 }
 
-/// Makes client message ids (`UNIQ_KEY`): address, process id, a number that tells generators of one
-/// process apart, milliseconds since the month began (UTC), and a counter; upper-case hex.
+/// Makes client message ids (`UNIQ_KEY`): address, process id, a number that tells generators of
+/// one process apart, milliseconds since the month began (UTC), and a counter; upper-case hex.
 ///
 /// Unique while one process makes fewer than 65,536 ids in a millisecond.
 #[derive(Debug)]

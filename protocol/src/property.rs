@@ -1,8 +1,8 @@
 //! The properties string of a message: `name 0x01 value 0x02`, repeated.
 //!
 //! The broker reads a few properties of each message and passes the rest through untouched, so the
-//! reader is an iterator over the string and nothing is copied. Java's rules hold: the last 0x02 may
-//! be missing, an entry without name or value is skipped, the last of two equal names wins.
+//! reader is an iterator over the string and nothing is copied. Java's rules hold: the last 0x02
+//! may be missing, an entry without name or value is skipped, the last of two equal names wins.
 
 use std::collections::BTreeMap;
 
@@ -204,8 +204,8 @@ pub fn append(properties: &mut String, name: &str, value: &str) {
     properties.push(PROPERTY_SEPARATOR);
 }
 
-/// `first` followed by `second`; names of `second` win. This is how a broker adds the properties of a
-/// batch to each message of it.
+/// `first` followed by `second`; names of `second` win. This is how a broker adds the properties of
+/// a batch to each message of it.
 #[must_use]
 pub fn join(first: &str, second: &str) -> String {
     let mut joined = String::with_capacity(first.len() + second.len() + 1);

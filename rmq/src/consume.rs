@@ -59,7 +59,12 @@ pub(crate) struct ConsumeArgs {
     #[arg(long, short = 'c', value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Check that so many messages come, each of them once, instead of printing them
-    #[arg(long, value_name = "N", conflicts_with = "count", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(
+        long,
+        value_name = "N",
+        conflicts_with = "count",
+        value_parser = clap::value_parser!(u64).range(1..)
+    )]
     expect: Option<u64>,
     /// Keep the order of each queue, which no other member of the group may then read
     #[arg(long)]

@@ -36,11 +36,13 @@ pub(crate) enum RmqError {
     #[error("{failed} of {all} messages were not sent")]
     NotAllSent { failed: u64, all: u64 },
     #[error(
-        "topic {topic} is at no broker: see rmq topic list, or make it with rmq topic create {topic}"
+        "topic {topic} is at no broker: see rmq topic list, or make it with \
+         rmq topic create {topic}"
     )]
     NoTopic { topic: String },
     #[error(
-        "group {group} is at no broker: see rmq group list, or make it with rmq group create {group}"
+        "group {group} is at no broker: see rmq group list, or make it with \
+         rmq group create {group}"
     )]
     NoGroup { group: String },
     #[error("no cluster is named {cluster}: there is {known}")]
@@ -48,7 +50,8 @@ pub(crate) enum RmqError {
     #[error("no broker is named {broker}: there is {known}; an address (host:port) will do, too")]
     NoBroker { broker: String, known: String },
     #[error(
-        "no message of topic {topic} has this {what}: it may not be indexed yet, or its time is over"
+        "no message of topic {topic} has this {what}: it may not be indexed yet, or its time is \
+         over"
     )]
     NoMessage { topic: String, what: &'static str },
     #[error(

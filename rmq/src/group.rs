@@ -82,7 +82,7 @@ pub(crate) struct ProgressArgs {
 Examples:
   rmq group reset payments orders last                   skip all that is there
   rmq group reset payments orders 2026-11-30T12:00:00Z   all that was stored since
-  rmq group reset payments orders 10m                    all that was stored in the last 10 minutes")]
+  rmq group reset payments orders 10m                    what was stored in the last 10 minutes")]
 pub(crate) struct ResetArgs {
     /// The group
     group: String,

@@ -71,7 +71,8 @@ pub(crate) struct SendArgs {
     /// Do not wait to hear whether messages were stored
     #[arg(long, conflicts_with = "batch")]
     oneway: bool,
-    /// Requests that may be under way at once [default: 32; 1 for given bodies, to keep their order]
+    /// Requests that may be under way at once [default: 32; 1 for given bodies, to keep their
+    /// order]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_024))]
     in_flight: Option<u32>,
 }

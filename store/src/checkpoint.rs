@@ -1,14 +1,15 @@
 //! The small files in the root directory: `checkpoint`, `abort` and `lock`.
 //!
-//! `checkpoint` has 4096 bytes, of which the first 40 are five big-endian i64: the store times up to
-//! which commit log, consume queues and index are on the disk, the offset flushed by the master, and
-//! the confirmed offset. It says where recovery begins, so each may be late but never early.
+//! `checkpoint` has 4096 bytes, of which the first 40 are five big-endian i64: the store times up
+//! to which commit log, consume queues and index are on the disk, the offset flushed by the master,
+//! and the confirmed offset. It says where recovery begins, so each may be late but never early.
 //!
-//! Bytes 40 to 60 are ours; Apache's broker leaves them alone: the commit log offset below which log
-//! and queues are on the disk (i64), a CRC-32 of bytes 0 to 48, and a magic number. The checksum no
-//! longer fits when Apache's broker has used the store since, and then only the times count. Bytes 56
-//! to 60 are not zero when a flush failed: the kernel then keeps data in memory that it will never
-//! write, so the next start must write again whatever it finds behind that offset.
+//! Bytes 40 to 60 are ours; Apache's broker leaves them alone: the commit log offset below which
+//! log and queues are on the disk (i64), a CRC-32 of bytes 0 to 48, and a magic number. The
+//! checksum no longer fits when Apache's broker has used the store since, and then only the times
+//! count. Bytes 56 to 60 are not zero when a flush failed: the kernel then keeps data in memory
+//! that it will never write, so the next start must write again whatever it finds behind that
+//! offset.
 //!
 //! `abort` exists while a broker runs.
 
@@ -166,8 +167,8 @@ pub(crate) fn is_aborted(disk: &dyn Disk, root: &Path) -> Result<bool, StoreErro
     Ok(list.iter().any(|entry| entry.name == "abort"))
 }
 
-/// Writes the process id into `abort`, durably: from here on an end without [`clear_abort`] is known
-/// to be none in good order.
+/// Writes the process id into `abort`, durably: from here on an end without [`clear_abort`] is
+/// known to be none in good order.
 pub(crate) fn set_abort(disk: &dyn Disk, root: &Path) -> Result<(), StoreError> {
     let path = root.join("abort");
     let write = || {

@@ -46,7 +46,8 @@ pub struct StoreConfig {
     pub utc_offset_seconds: i32,
     /// `diskMaxUsedSpaceRatio`: above this per cent expired files are deleted at any hour.
     pub disk_max_used_space_ratio: u8,
-    /// `diskSpaceCleanForciblyRatio`: above this per cent the oldest files go even before their time.
+    /// `diskSpaceCleanForciblyRatio`: above this per cent the oldest files go even before their
+    /// time.
     pub disk_space_clean_forcibly_ratio: u8,
     /// `diskSpaceWarningLevelRatio`: above this per cent nothing is accepted.
     pub disk_space_warning_level_ratio: u8,

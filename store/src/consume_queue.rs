@@ -176,8 +176,8 @@ impl ConsumeQueue {
     /// Adds the unit of the message at `queue_offset`, to be written by [`ConsumeQueue::commit`].
     /// Returns whether it is the first since the last commit.
     ///
-    /// A message that is already there, or comes to a deleted queue, is passed over. One that leaves a gap is refused: the queue
-    /// has to be rebuilt.
+    /// A message that is already there, or comes to a deleted queue, is passed over. One that
+    /// leaves a gap is refused: the queue has to be rebuilt.
     pub(crate) fn stage(&self, queue_offset: i64, unit: Unit) -> Result<bool, QueueGap> {
         let mut staged = self.staged.lock();
         let expected = self.max_offset() + staged.count;
@@ -375,9 +375,9 @@ impl ConsumeQueue {
         self.partition_point(range, |unit| Ok(!unit.is_written()))
     }
 
-    /// Finds the first unit that is not written, does not lie behind the one before, or does not lie
-    /// before `physical_limit`: after an unclean stop the pages of a file may be lost or torn one by
-    /// one, but not those of messages before the checkpoint.
+    /// Finds the first unit that is not written, does not lie behind the one before, or does not
+    /// lie before `physical_limit`: after an unclean stop the pages of a file may be lost or torn
+    /// one by one, but not those of messages before the checkpoint.
     pub(crate) fn find_end_before(&self, physical_limit: i64) -> Result<i64, ReadError> {
         const UNITS_PER_READ: usize = 4_096;
         let starts: Vec<i64> = self.files.read().iter().rev().copied().collect();

@@ -42,8 +42,8 @@ impl DeletedTopics {
         self.topics.lock().get(topic).is_some_and(|end| physical_offset < *end)
     }
 
-    /// Remembers that a topic was deleted when the log ended at `log_end`, and forgets those of which
-    /// the log, now beginning at `log_min`, has nothing left.
+    /// Remembers that a topic was deleted when the log ended at `log_end`, and forgets those of
+    /// which the log, now beginning at `log_min`, has nothing left.
     pub(crate) fn insert(&self, topic: &str, log_min: i64, log_end: i64) -> Result<(), StoreError> {
         let mut topics = self.topics.lock();
         topics.retain(|_, end| *end > log_min);

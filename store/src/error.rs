@@ -52,9 +52,9 @@ pub enum StoreError {
     },
     /// The commit log is damaged below what was certainly on the disk.
     #[error(
-        "{} is damaged at offset {offset} ({reason}), but messages up to offset {expected} had been \
-         stored; restore the file, or start with recoveryCutDamagedLog=true to keep what lies before \
-         the damage and move the rest to the directory `truncated`", path.display()
+        "{} is damaged at offset {offset} ({reason}), but messages up to offset {expected} had \
+         been stored; restore the file, or start with recoveryCutDamagedLog=true to keep what lies \
+         before the damage and move the rest to the directory `truncated`", path.display()
     )]
     Damaged {
         /// The commit log.

@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 
 use crate::disk::File;
 
-/// Which file: the queue's number within this process, and the byte offset at which the file begins.
+/// Which file: the queue's number within this process, and the byte offset at which the file
+/// begins.
 pub(crate) type FileKey = (u64, i64);
 
 #[derive(Debug)]

@@ -4,8 +4,8 @@ use std::collections::HashSet;
 
 /// Chooses messages, first by what the consume queue says, then by the record itself.
 pub trait MessageFilter {
-    /// Whether a message with this tags code may be wanted. The code is a hash: another tag may have
-    /// the same, so consumers compare the tag itself again.
+    /// Whether a message with this tags code may be wanted. The code is a hash: another tag may
+    /// have the same, so consumers compare the tag itself again.
     fn matches_tags_code(&self, tags_code: i64) -> bool;
 
     /// Whether the record is wanted; asked only after the tags code matched.

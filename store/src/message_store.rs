@@ -145,8 +145,8 @@ impl MessageStore {
         self.put_batch(std::slice::from_ref(message))
     }
 
-    /// Stores messages with consecutive offsets in one queue, all or none of them. All must have the
-    /// same topic, queue and sysFlag.
+    /// Stores messages with consecutive offsets in one queue, all or none of them. All must have
+    /// the same topic, queue and sysFlag.
     pub fn put_batch(&self, messages: &[Message<'_>]) -> PutFuture {
         let outcome = self.pipeline.put(messages);
         outcome.unwrap_or_else(|error| {
@@ -331,8 +331,8 @@ impl MessageStore {
         self.pipeline.step();
     }
 
-    /// Writes and flushes everything that was accepted and closes the store; later puts are refused.
-    /// Calling it again does nothing.
+    /// Writes and flushes everything that was accepted and closes the store; later puts are
+    /// refused. Calling it again does nothing.
     ///
     /// # Errors
     /// The disk refuses. The next start then recovers as after a crash.

@@ -112,8 +112,8 @@ pub(crate) fn refuse_other_kinds(disk: &dyn Disk, config: &StoreConfig) -> Resul
     let batch_queues = root.join("batchconsumequeue");
     let list = |dir: &PathBuf| disk.list(dir).map_err(StoreError::io("list", dir));
     if list(&queues)?.iter().any(|entry| entry.name == "CURRENT") {
-        let reason = "its consume queues are a RocksDB (storeType=defaultRocksDB); only storeType=default \
-                      can be read";
+        let reason = "its consume queues are a RocksDB (storeType=defaultRocksDB); only \
+                      storeType=default can be read";
         return Err(StoreError::Unsupported { path: queues, reason });
     }
     if !list(&batch_queues)?.is_empty() {

@@ -6,9 +6,9 @@
 //!   -> flusher     one fdatasync for all that wait      (SYNC_FLUSH: then answers the senders)
 //!   -> dispatcher  consume queue units, then tells those who wait for messages
 //! ```
-//! Under ASYNC_FLUSH the senders are answered and the dispatcher is fed by the writer, and the flusher
-//! follows after `flushIntervalCommitLog`. A fourth thread, the keeper, flushes consume queues and
-//! deletes what is old.
+//! Under ASYNC_FLUSH the senders are answered and the dispatcher is fed by the writer, and the
+//! flusher follows after `flushIntervalCommitLog`. A fourth thread, the keeper, flushes consume
+//! queues and deletes what is old.
 
 use std::sync::Arc;
 use std::time::Duration;

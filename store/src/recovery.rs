@@ -1,9 +1,10 @@
 //! Opening a store: finds the end of the log, cuts off what is no record, and brings the consume
 //! queues into step with it.
 //!
-//! The valid log is the longest prefix of whole records. Behind it everything becomes zeros, durably,
-//! before anything is written: a stale record there could otherwise come back to life after a later
-//! crash. Records behind the first damage were perhaps acknowledged, so they are copied to
+//! The valid log is the longest prefix of whole records. Behind it everything becomes zeros,
+//! durably, before anything is written: a stale record there could otherwise come back to life
+//! after a later crash. Records behind the first damage were perhaps acknowledged, so they are
+//! copied to
 //! `truncated/` first.
 
 mod cut;
@@ -134,7 +135,8 @@ impl Recovery<'_> {
         let mut broken = BTreeSet::new();
         for queue in self.queues.all() {
             for path in queue.load_files()? {
-                tracing::warn!(path = %path.display(), "consume queue file has a wrong size or place");
+                let path = path.display();
+                tracing::warn!(%path, "consume queue file has a wrong size or place");
                 broken.insert(queue.number());
             }
         }
@@ -301,8 +303,8 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// A position that the checkpoint names is where a record begins unless files were exchanged, so
-    /// the records before it are walked over. What the queues name has been looked up.
+    /// A position that the checkpoint names is where a record begins unless files were exchanged,
+    /// so the records before it are walked over. What the queues name has been looked up.
     fn walk_start(&self, from: i64) -> i64 {
         match self.log.segment_at(from) {
             Some(segment) if !self.was_clean => segment.start,

@@ -1,5 +1,5 @@
-//! Crashes at random instants, of the process or of the machine, on a disk that forgets and tears what
-//! was not synced.
+//! Crashes at random instants, of the process or of the machine, on a disk that forgets and tears
+//! what was not synced.
 //!
 //! A failing seed is printed; run it again with `CRASH_SEED=n`. `CRASH_SEEDS=n` runs more.
 #![allow(clippy::unwrap_used)]

@@ -64,7 +64,7 @@ fn figures(broker: &Broker) -> BTreeMap<String, String> {
     let total = |total| throughput.total(total).to_string();
     put("brokerActive", "true".to_owned());
     put("brokerVersion", CURRENT_VERSION.to_string());
-    put("brokerVersionDesc", format!("rocketmq-rs {}", daemon::build_info::VERSION));
+    put("brokerVersionDesc", format!("rocketmq-rs-{}", daemon::build_info::VERSION));
     put("bootTimestamp", broker.started_ms.to_string());
     put("runtime", run_time(now_ms() - broker.started_ms));
     put("msgPutTotalYesterdayMorning", midnights.put_yesterday.to_string());

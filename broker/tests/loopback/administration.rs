@@ -1,6 +1,6 @@
 //! What administrators ask of a broker.
 
-use crate::common::{Client, Fixture, consumer, pull_header};
+use crate::fixture::{Client, Fixture, consumer, pull_header};
 use protocol::body::{
     ConsumeStats, GroupList, KvTable, QueryConsumeQueueResponse, QueryConsumeTimeSpan,
     SubscriptionGroupWrapper, TopicConfigTable, TopicList, TopicStatsTable,

@@ -1,6 +1,6 @@
 //! Clients come, stay, change and go.
 
-use crate::common::{Fixture, consumer, producer, until};
+use crate::fixture::{Fixture, consumer, producer, until};
 use protocol::body::{ConsumerConnection, ConsumerList, ProducerConnection, ProducerTableInfo};
 use protocol::command::RemotingCommand;
 use protocol::header::client::{
@@ -18,7 +18,7 @@ fn group() -> ConsumerGroupRequestHeader {
     ConsumerGroupRequestHeader { consumer_group: "g".into() }
 }
 
-async fn members(client: &crate::common::Client) -> Vec<String> {
+async fn members(client: &crate::fixture::Client) -> Vec<String> {
     let request = RemotingCommand::request(RequestCode::GET_CONSUMER_LIST_BY_GROUP, &group());
     let answer = client.invoke(request).await;
     if answer.response_code() != ResponseCode::SUCCESS {

@@ -2,7 +2,7 @@
 
 mod administration;
 mod clients;
-mod common;
+mod fixture;
 mod pull;
 mod registration;
 mod retry;

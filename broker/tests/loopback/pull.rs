@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::common::{Fixture, SUSPEND, WITH_SUBSCRIPTION, bodies, consumer, pull_header};
+use crate::fixture::{Fixture, SUSPEND, WITH_SUBSCRIPTION, bodies, consumer, pull_header};
 use protocol::header::offset::{
     OffsetResponseHeader, QueryConsumerOffsetRequestHeader, QueueOffsetRequestHeader,
     ResetOffsetRequestHeader, SearchOffsetRequestHeader, UpdateConsumerOffsetRequestHeader,
@@ -254,7 +254,7 @@ async fn offsets_are_found_by_time() {
     client.send("t", "0", &[]).await;
     let first = client.pull_some("t", 0).await;
     let stored = first[0].store_timestamp;
-    crate::common::until("time goes on", async || {
+    crate::fixture::until("time goes on", async || {
         client.send("t", "1", &[]).await;
         let last = client.pull(pull_header("t", 0, 0, 0)).await.messages.pop().unwrap();
         last.store_timestamp > stored

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Fixture, TIMEOUT, free_port, until};
+use crate::fixture::{Fixture, TIMEOUT, free_port, until};
 use parking_lot::Mutex;
 use protocol::body::KvTable;
 use protocol::command::RemotingCommand;
@@ -158,7 +158,7 @@ async fn an_idle_broker_ends_at_once_and_leaves_no_trace_of_a_crash() {
     assert!(begin.elapsed() < Duration::from_secs(2), "{:?}", begin.elapsed());
     assert!(!abort.exists());
     let broker = broker.restart().await;
-    assert_eq!(crate::common::bodies(&broker.client().pull_some("t", 0).await), ["x"]);
+    assert_eq!(crate::fixture::bodies(&broker.client().pull_some("t", 0).await), ["x"]);
 }
 
 /// Status and body of a GET.

@@ -1,6 +1,6 @@
 //! Messages that could not be consumed.
 
-use crate::common::{Client, Fixture, bodies, consumer, send_header};
+use crate::fixture::{Client, Fixture, bodies, consumer, send_header};
 use protocol::body::{LockBatchRequest, LockBatchResponse, MessageQueue};
 use protocol::header::send::{ConsumerSendMsgBackRequestHeader, SendMessageRequestHeader};
 use protocol::json;

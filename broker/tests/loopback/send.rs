@@ -1,6 +1,6 @@
 //! Sending, in all its forms, and every way to be refused.
 
-use crate::common::{Fixture, bodies, pull_header, send_header};
+use crate::fixture::{Fixture, bodies, pull_header, send_header};
 use protocol::batch::{BatchMessage, encode_batch};
 use protocol::command::RemotingCommand;
 use protocol::header::offset::{OffsetResponseHeader, QueueOffsetRequestHeader};

@@ -81,9 +81,9 @@ impl Recovery<'_> {
         Ok(())
     }
 
-    /// Adds one message to its queue. Numbers in the log are consecutive, so a message that leaves a
-    /// gap has a damaged number (no checksum covers it), unless the next one follows it: then those
-    /// between are lost.
+    /// Adds one message to its queue. Numbers in the log are consecutive, so a message that leaves
+    /// a gap has a damaged number (no checksum covers it), unless the next one follows it: then
+    /// those between are lost.
     fn rebuild_message(
         &self,
         entry: QueueEntry,
