@@ -13,6 +13,7 @@
 
 pub mod batch;
 pub mod body;
+mod codes;
 pub mod command;
 pub mod data_version;
 pub mod ext_fields;
