@@ -10,7 +10,8 @@ bin=$(cd -- "${1:?directory of the programs}" && pwd)
 root=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")/.." && pwd)
 offset=${PORT_OFFSET:-0}
 export NAMESRV_ADDR=127.0.0.1:$((9876 + offset))
-topic=Demo group=demo-$$ count=10000
+# Of their own, so that a second run on the kept data counts its own messages only.
+topic=Demo-$(date +%H%M%S) group=demo-$$ count=10000
 cd "$root"
 
 step() { printf '\n== %s\n' "$*"; }
