@@ -43,11 +43,11 @@ unit:
 
 stock-clients: build
 	$(STEP) 'Stock Java and Go clients and mqadmin against local mode'
-	cargo test --locked -p e2e --test java_local -- --nocapture
+	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test java_local -- --nocapture
 
 kubernetes: build
 	$(STEP) 'A real Kubernetes: install, send, change, grow, kill, delete'
-	cargo test --locked -p e2e --test kubernetes -- --nocapture
+	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test kubernetes -- --nocapture
 
 bench: build
 	e2e/peers/bench.sh $(TARGET)/release

@@ -6,24 +6,38 @@ use std::time::Instant;
 
 use anyhow::{Context as _, bail};
 
-/// Name and command line of each step.
-const STEPS: &[(&str, &[&str])] = &[
-    ("format", &["cargo", "fmt", "--all", "--check"]),
-    ("tidy", &["cargo", "run", "-q", "-p", "xtask", "--", "tidy"]),
-    ("dag", &["cargo", "run", "-q", "-p", "xtask", "--", "dag"]),
-    ("crds", &["cargo", "run", "-q", "-p", "xtask", "--", "crds", "--check"]),
+use crate::{crd_files, dag, tidy};
+
+/// What a step does.
+enum Action {
+    /// A check of this program.
+    Own(fn(&Path) -> anyhow::Result<()>),
+    /// A command line.
+    Run(&'static [&'static str]),
+}
+
+const CLIPPY: &[&str] =
+    &["cargo", "clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
+
+const STEPS: &[(&str, Action)] = &[
+    ("format", Action::Run(&["cargo", "fmt", "--all", "--check"])),
+    ("tidy", Action::Own(tidy::check)),
+    ("crate edges", Action::Own(dag::check)),
+    ("generated files", Action::Own(crd_files::check)),
+    ("lints", Action::Run(CLIPPY)),
     (
-        "lints",
-        &["cargo", "clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"],
+        "dependencies",
+        Action::Run(&["cargo", "deny", "--locked", "check", "bans", "licenses", "sources"]),
     ),
-    ("dependencies", &["cargo", "deny", "--locked", "check", "bans", "licenses", "sources"]),
-    ("advisories", &["cargo", "deny", "check", "advisories"]),
+    ("advisories", Action::Run(&["cargo", "deny", "check", "advisories"])),
 ];
 
 pub(crate) fn run(root: &Path, list: bool) -> anyhow::Result<()> {
-    for (name, words) in STEPS {
-        let line = words.join(" ");
-        println!("{name}: {line}");
+    for (name, action) in STEPS {
+        match action {
+            Action::Own(_) => println!("{name}"),
+            Action::Run(words) => println!("{name}: {}", words.join(" ")),
+        }
         if list {
             continue;
         }
@@ -32,21 +46,43 @@ pub(crate) fn run(root: &Path, list: bool) -> anyhow::Result<()> {
             continue;
         }
         let begin = Instant::now();
-        let (program, arguments) = words.split_first().context("an empty step")?;
-        let status = Command::new(program).args(arguments).current_dir(root).status();
-        let status = status.with_context(|| format!("cannot run `{line}`"))?;
-        if !status.success() {
-            bail!("{name} failed: `{line}` ended with {status}");
+        match action {
+            Action::Own(check) => check(root).with_context(|| format!("{name} failed"))?,
+            Action::Run(words) => run_command(name, words, root)?,
         }
         println!("{name}: ok after {} s", begin.elapsed().as_secs());
     }
     Ok(())
 }
 
+fn run_command(name: &str, words: &[&str], root: &Path) -> anyhow::Result<()> {
+    let line = words.join(" ");
+    let (program, arguments) = words.split_first().context("an empty step")?;
+    let status = cargo_from_outside(program).args(arguments).current_dir(root).status();
+    let status = status.with_context(|| format!("cannot run `{line}`"))?;
+    if !status.success() {
+        bail!("{name} failed: `{line}` ended with {status}");
+    }
+    Ok(())
+}
+
+/// A command that does not see what `cargo run` tells this program about its own package: some
+/// build scripts depend on it, and half of the tree would be compiled again.
+fn cargo_from_outside(program: &str) -> Command {
+    let mut command = Command::new(program);
+    for (name, _) in std::env::vars_os() {
+        let text = name.to_string_lossy();
+        if text.starts_with("CARGO_PKG_") || text.starts_with("CARGO_MANIFEST_") {
+            command.env_remove(name);
+        }
+    }
+    command
+}
+
 /// Why a step cannot run here, although nothing is wrong with the code.
 fn skipped(name: &str, root: &Path) -> Option<&'static str> {
     let succeeds = |program: &str, arguments: &[&str]| {
-        let status = Command::new(program)
+        let status = cargo_from_outside(program)
             .args(arguments)
             .current_dir(root)
             .stdout(Stdio::null())
