@@ -11,7 +11,9 @@ with open(log, errors="replace") as lines:
 # The first report covers the start of the client.
 rates = [float(re.search(r"TPS: *(-?\d+)", line)[1]) for line in reports[1:]]
 if not rates:
-    sys.exit(f"{server} {case}: no reports in {log}")
+    with open(log, errors="replace") as lines:
+        said = lines.read()[-800:]
+    sys.exit(f"{server} {case}: too few reports of the benchmark program, which said:\n{said}")
 rate = statistics.median(rates)
 interval = 2.0
 messages = sum(rates) * interval * len(reports) / len(rates)
