@@ -11,7 +11,7 @@ const FOLDER: &str = "crds/yaml";
 pub(crate) fn write(root: &Path) -> anyhow::Result<()> {
     let folder = root.join(FOLDER);
     fs::create_dir_all(&folder).with_context(|| format!("cannot create {FOLDER}"))?;
-    let files = crds::yaml();
+    let files = files();
     for stale in stale(&folder, &files)? {
         fs::remove_file(folder.join(&stale)).with_context(|| format!("cannot remove {stale}"))?;
         println!("removed {FOLDER}/{stale}");
@@ -29,7 +29,7 @@ pub(crate) fn write(root: &Path) -> anyhow::Result<()> {
 
 pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
     let folder = root.join(FOLDER);
-    let files = crds::yaml();
+    let files = files();
     let mut wrong = stale(&folder, &files)?;
     for (name, text) in files {
         if fs::read_to_string(folder.join(&name)).ok() != Some(text) {
@@ -40,6 +40,20 @@ pub(crate) fn check(root: &Path) -> anyhow::Result<()> {
         bail!("not in step in {FOLDER}: {}; run `cargo run -p xtask -- crds`", wrong.join(", "));
     }
     Ok(())
+}
+
+/// Every file of the folder: one a resource type, and what lets `deploy/base` take them in.
+fn files() -> Vec<(String, String)> {
+    let mut files = crds::yaml();
+    let mut list = String::from(
+        "# Lets deploy/base take the generated files in.\n\
+         apiVersion: kustomize.config.k8s.io/v1beta1\nkind: Kustomization\nresources:\n",
+    );
+    for (name, _) in &files {
+        list.push_str(&format!("  - {name}\n"));
+    }
+    files.push(("kustomization.yaml".to_owned(), list));
+    files
 }
 
 /// Files that no resource type has any more.
