@@ -12,6 +12,7 @@ use daemon::config::Loader;
 use daemon::shutdown::Shutdown;
 use protocol::command::RemotingCommand;
 use protocol::header::Header;
+use protocol::header::offset::{OffsetResponseHeader, QueueOffsetRequestHeader};
 use protocol::header::pull::{PullMessageRequestHeader, PullMessageResponseHeader};
 use protocol::header::send::{
     SendMessageRequestHeader, SendMessageRequestHeaderV2, SendMessageResponseHeader,
@@ -203,12 +204,36 @@ impl Client {
     }
 
     /// Sends a message; it must be stored.
+    /// Sends, and waits until the message can be read: that is a moment after the answer.
     pub(crate) async fn send(&self, topic: &str, body: &str, properties: &[(&str, &str)]) -> Sent {
         let answer = self.try_send(send_header(topic, properties), body).await;
         let remark = answer.remark.clone();
         assert_eq!(answer.response_code(), ResponseCode::SUCCESS, "{remark:?}");
         let header: SendMessageResponseHeader = answer.header().expect("works in a test");
+        let goes_elsewhere = topic.starts_with('%') || properties.iter().any(|p| p.0 == "DELAY");
+        if !goes_elsewhere {
+            self.wait_readable(topic, header.queue_id, header.queue_offset).await;
+        }
         Sent { msg_id: header.msg_id, queue_id: header.queue_id, offset: header.queue_offset }
+    }
+
+    async fn wait_readable(&self, topic: &str, queue_id: i32, offset: i64) {
+        let header = QueueOffsetRequestHeader {
+            topic: topic.to_owned(),
+            queue_id,
+            committed: true,
+            broker_name: None,
+        };
+        let begin = std::time::Instant::now();
+        loop {
+            let request = RemotingCommand::request(RequestCode::GET_MAX_OFFSET, &header);
+            let end: OffsetResponseHeader =
+                self.invoke(request).await.header().expect("works in a test");
+            if end.offset > offset {
+                return;
+            }
+            assert!(begin.elapsed() < TIMEOUT, "{topic} has nothing at {offset}");
+        }
     }
 
     pub(crate) async fn try_send(
