@@ -5,6 +5,8 @@ TOOLS := $(CACHE)/tools
 TARGET := $(if $(CARGO_TARGET_DIR),$(CARGO_TARGET_DIR),$(CURDIR)/target)
 export CARGO_TARGET_DIR := $(TARGET)
 export PATH := $(TOOLS)/bin:$(PATH)
+# A failed test's last lines are its error, not where anyhow made it.
+export RUST_LIB_BACKTRACE := 0
 DENY_VERSION := 0.20.2
 SERVERS := -p namesrv -p broker -p operator -p rmq
 STEP = @printf '\n== %s\n'
