@@ -16,7 +16,7 @@ use crate::clock::now_ms;
 use crate::config::BrokerConfig;
 use crate::consumer::{ConsumerTable, GroupChange};
 use crate::consumer_offset::ConsumerOffsetTable;
-use crate::group::GroupTable;
+use crate::group::{self, GroupTable};
 use crate::hold::PullHold;
 use crate::json_file::SaveError;
 use crate::metrics::Metrics;
@@ -28,8 +28,9 @@ use crate::schedule::Schedule;
 use crate::throughput::Throughput;
 use crate::topic::{Found, TopicTable};
 
-/// How long a request that changes a topic waits for the name servers.
-const REGISTER_WAIT: Duration = Duration::from_secs(3);
+/// How long a request that changes a topic waits for the name servers: well below the 3 s after
+/// which Java's client gives a request up and closes the connection.
+const REGISTER_WAIT: Duration = Duration::from_secs(1);
 
 /// Who this broker is.
 #[derive(Debug, Clone)]
@@ -90,9 +91,9 @@ impl Broker {
 
     /// Saves the topics and tells the name servers of one that was made or changed.
     pub(crate) async fn publish_topic(self: &Arc<Self>, topic: &str) -> Result<(), Refusal> {
-        let saved = self.blocking(|broker| broker.topics.save()).await;
-        self.name_servers.register(Some(topic), REGISTER_WAIT).await;
-        saved
+        let saved = self.blocking(|broker| broker.topics.save());
+        let registered = self.name_servers.register(Some(topic), REGISTER_WAIT);
+        futures::future::join(saved, registered).await.0
     }
 
     /// Tells the name servers of a change that concerns all topics.
@@ -130,16 +131,29 @@ impl Broker {
         self: &Arc<Self>,
         group: &str,
     ) -> Result<Arc<SubscriptionGroupConfig>, Refusal> {
+        let found = self.find_group(group)?;
+        if found.is_new {
+            self.save_groups().await;
+        }
+        Ok(found.config)
+    }
+
+    /// As [`Broker::group`], but a new one is not saved yet.
+    pub(crate) fn find_group(&self, group: &str) -> Result<group::Found, Refusal> {
         let auto_create = self.settings().auto_create_subscription_group;
         let found =
             self.groups.get_or_make(group, auto_create).ok_or_else(|| Refusal::no_group(group))?;
         if found.is_new {
             tracing::info!(group, "group was made");
-            if let Err(refusal) = self.blocking(|broker| broker.groups.save()).await {
-                tracing::error!(group, error = refusal.remark, "groups cannot be saved");
-            }
         }
-        Ok(found.config)
+        Ok(found)
+    }
+
+    /// Saves the groups. A new one is used even if it cannot be saved at present.
+    pub(crate) async fn save_groups(self: &Arc<Self>) {
+        if let Err(refusal) = self.blocking(|broker| broker.groups.save()).await {
+            tracing::error!(error = refusal.remark, "groups cannot be saved");
+        }
     }
 
     /// A topic that exists.

@@ -83,7 +83,7 @@ async fn answer(broker: &Arc<Broker>, context: &Context, request: &RemotingComma
         Code::GET_ALL_CONSUMER_OFFSET => offset::all(broker),
         Code::GET_ALL_DELAY_OFFSET => offset::all_delayed(broker),
 
-        Code::HEART_BEAT => client::heartbeat(broker, context, request).await,
+        Code::HEART_BEAT => client::heartbeat(broker, context, request),
         Code::UNREGISTER_CLIENT => client::unregister(broker, context, request),
         Code::GET_CONSUMER_LIST_BY_GROUP => client::consumer_list(broker, request),
         Code::CHECK_CLIENT_CONFIG => client::check_config(request),

@@ -1,13 +1,15 @@
 //! Figures under the names that Apache's broker uses, so that its dashboards work.
 
 use std::collections::HashSet;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::RwLock;
 use prometheus_client::collector::Collector;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet, EncodeMetric};
+use prometheus_client::encoding::{
+    DescriptorEncoder, EncodeLabelSet, EncodeLabelValue, EncodeMetric, LabelValueEncoder,
+};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
@@ -31,7 +33,7 @@ const SIZE_BYTES: [f64; 7] =
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct TopicLabels {
-    topic: String,
+    topic: Arc<str>,
     message_type: &'static str,
     is_system: &'static str,
 }
@@ -47,10 +49,21 @@ struct ConsumeLabels {
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct RpcLabels {
     protocol_type: &'static str,
-    request_code: String,
-    response_code: String,
+    request_code: CodeName,
+    response_code: CodeName,
     is_long_polling: &'static str,
     result: &'static str,
+}
+
+/// The name of a code, written in small letters. Codes that nobody knows have one name together, or
+/// they would make as many series as a peer likes.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct CodeName(Option<&'static str>);
+
+impl EncodeLabelValue for CodeName {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> fmt::Result {
+        encoder.write_str(&self.0.unwrap_or("unknown").to_lowercase())
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -110,23 +123,24 @@ impl Default for Metrics {
 /// counted together.
 #[derive(Default)]
 struct Named {
-    topics: Mutex<HashSet<String>>,
+    topics: RwLock<HashSet<Arc<str>>>,
     /// `topic@group`.
-    groups: Mutex<HashSet<String>>,
+    groups: RwLock<HashSet<Arc<str>>>,
 }
 
 impl Named {
-    /// Whether `name` is one of at most [`SERIES_MAX`].
-    fn admits(names: &Mutex<HashSet<String>>, name: &str) -> bool {
-        let mut names = names.lock();
-        if names.contains(name) {
-            return true;
+    /// `name`, if it is one of at most [`SERIES_MAX`].
+    fn admitted(names: &RwLock<HashSet<Arc<str>>>, name: &str) -> Option<Arc<str>> {
+        if let Some(name) = names.read().get(name) {
+            return Some(Arc::clone(name));
         }
-        let has_room = names.len() < SERIES_MAX;
-        if has_room {
-            names.insert(name.to_owned());
+        let mut names = names.write();
+        if names.len() >= SERIES_MAX {
+            return None;
         }
-        has_room
+        let name: Arc<str> = name.into();
+        names.insert(Arc::clone(&name));
+        Some(name)
     }
 }
 
@@ -177,13 +191,9 @@ impl Metrics {
 
     /// Messages were stored.
     pub(crate) fn stored(&self, counted: &Counted<'_>, message_type: &'static str) {
-        let is_named = Named::admits(&self.named.topics, counted.topic);
-        let topic = if is_named { counted.topic } else { OTHERS };
-        let labels = TopicLabels {
-            topic: topic.to_owned(),
-            message_type,
-            is_system: flag(counted.is_system),
-        };
+        let named = Named::admitted(&self.named.topics, counted.topic);
+        let topic = named.unwrap_or_else(|| OTHERS.into());
+        let labels = TopicLabels { topic, message_type, is_system: flag(counted.is_system) };
         self.messages_in.get_or_create(&labels).inc_by(counted.messages as u64);
         self.throughput_in.get_or_create(&labels).inc_by(counted.bytes as u64);
         let size = counted.bytes as f64 / counted.messages.max(1) as f64;
@@ -204,7 +214,7 @@ impl Metrics {
 
     fn consume_labels(&self, counted: &Counted<'_>, group: &str) -> ConsumeLabels {
         let key = format!("{}@{group}", counted.topic);
-        if Named::admits(&self.named.groups, &key) {
+        if Named::admitted(&self.named.groups, &key).is_some() {
             return consume_labels(counted, group);
         }
         consume_labels(&Counted { topic: OTHERS, ..*counted }, OTHERS)
@@ -213,12 +223,10 @@ impl Metrics {
     /// A request was answered.
     pub(crate) fn answered(&self, answered: &Answered) {
         let Answered { request, response, is_long_polling, is_oneway, took } = *answered;
-        // Codes that nobody knows would make as many series as a peer likes.
-        let known = |name: Option<&str>| name.unwrap_or("unknown").to_lowercase();
         let labels = RpcLabels {
             protocol_type: "remoting",
-            request_code: known(request.name()),
-            response_code: known(response.name()),
+            request_code: CodeName(request.name()),
+            response_code: CodeName(response.name()),
             is_long_polling: flag(is_long_polling),
             result: match (is_oneway, response) {
                 (true, _) => "oneway",
@@ -233,11 +241,11 @@ impl Metrics {
     pub(crate) fn remove_topic(&self, topic: &str, is_system: bool) {
         for message_type in ["normal", "fifo", "delay", "transaction"] {
             let labels =
-                TopicLabels { topic: topic.to_owned(), message_type, is_system: flag(is_system) };
+                TopicLabels { topic: topic.into(), message_type, is_system: flag(is_system) };
             self.messages_in.remove(&labels);
             self.throughput_in.remove(&labels);
         }
-        self.named.topics.lock().remove(topic);
+        self.named.topics.write().remove(topic);
     }
 
     /// Forgets a group of a topic.
@@ -247,7 +255,7 @@ impl Metrics {
         self.messages_out.remove(&labels);
         self.throughput_out.remove(&labels);
         self.send_to_dlq.remove(&labels);
-        self.named.groups.lock().remove(&format!("{topic}@{group}"));
+        self.named.groups.write().remove(format!("{topic}@{group}").as_str());
     }
 }
 

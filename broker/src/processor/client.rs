@@ -20,7 +20,7 @@ const SUPPORTS_V2: &str = "IS_SUPPORT_HEART_BEAT_V2";
 /// Tells a client to send its subscriptions again.
 const SUBSCRIPTIONS_CHANGED: &str = "IS_SUB_CHANGE";
 
-pub(crate) async fn heartbeat(
+pub(crate) fn heartbeat(
     broker: &Arc<Broker>,
     context: &Context,
     request: &RemotingCommand,
@@ -29,7 +29,7 @@ pub(crate) async fn heartbeat(
     let client = ClientChannel::new(&context.channel, &data.client_id, request);
     let mut needs_subscriptions = false;
     for consumer in &data.consumer_data_set {
-        needs_subscriptions |= consumer_heartbeat(broker, &data, consumer, client.clone()).await?;
+        needs_subscriptions |= consumer_heartbeat(broker, &data, consumer, client.clone());
     }
     for producer in &data.producer_data_set {
         broker.producers.register(&producer.group_name, client.clone());
@@ -40,36 +40,47 @@ pub(crate) async fn heartbeat(
     Ok(response.into())
 }
 
-/// Whether the client must send its subscriptions again.
-async fn consumer_heartbeat(
+/// Whether the client must send its subscriptions again. A new group and its retry topic are saved
+/// and made known meanwhile: a client that had to wait for a slow disk would give up, close its
+/// connection, which undoes the heartbeat, and come back only after 30 s.
+fn consumer_heartbeat(
     broker: &Arc<Broker>,
     data: &HeartbeatData,
     consumer: &ConsumerData,
     client: ClientChannel,
-) -> Result<bool, Refusal> {
-    let Ok(group) = broker.group(&consumer.group_name).await else {
+) -> bool {
+    let Ok(group) = broker.find_group(&consumer.group_name) else {
         // As Apache's broker: the pulls of this group will be told.
-        return Ok(false);
+        return false;
     };
     let mut subscribed = consumer.subscription_data_set.iter();
     let is_ordered = subscribed.any(|data| broker.topics.is_order(&data.topic));
     let retry = TopicConfig {
         order: is_ordered,
         ..TopicConfig::new(
-            topic_name::retry_topic(&group.group_name),
-            group.retry_queue_nums.max(0),
+            topic_name::retry_topic(&group.config.group_name),
+            group.config.retry_queue_nums.max(0),
             perm::READ | perm::WRITE,
         )
     };
-    if let Some(found) = broker.topics.get_or_make(retry) {
-        broker.publish_if_new(found).await;
+    let retry = broker.topics.get_or_make(retry).filter(|retry| retry.is_new);
+    if retry.is_some() || group.is_new {
+        let broker = Arc::clone(broker);
+        tokio::spawn(async move {
+            if group.is_new {
+                broker.save_groups().await;
+            }
+            if let Some(retry) = retry {
+                broker.publish_if_new(retry).await;
+            }
+        });
     }
     let fingerprint = Some(data.heartbeat_fingerprint).filter(|fingerprint| *fingerprint != 0);
     let outcome = broker.consumers.register(consumer, client, fingerprint, data.without_sub);
     if let Some(change) = &outcome.change {
         broker.notify(change);
     }
-    Ok(outcome.needs_subscriptions)
+    outcome.needs_subscriptions
 }
 
 pub(crate) fn unregister(broker: &Broker, context: &Context, request: &RemotingCommand) -> Answer {

@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::fixture::{Fixture, TIMEOUT, free_port, until};
+use crate::fixture::{Fixture, TIMEOUT, consumer, free_port, until};
 use parking_lot::Mutex;
 use protocol::body::KvTable;
 use protocol::command::RemotingCommand;
@@ -23,6 +24,8 @@ struct NameServer {
     requests: mpsc::Sender<RemotingCommand>,
     /// Registrations that are refused before one is taken.
     refusals: Mutex<usize>,
+    /// It answers nothing any more.
+    is_silent: Arc<AtomicBool>,
 }
 
 impl Processor for NameServer {
@@ -34,6 +37,9 @@ impl Processor for NameServer {
             is_refused
         };
         let _ = self.requests.send(request).await;
+        if self.is_silent.load(Ordering::SeqCst) {
+            std::future::pending::<()>().await;
+        }
         if is_refused {
             return Some(RemotingCommand::error(ResponseCode::SYSTEM_ERROR, "not now").into());
         }
@@ -47,6 +53,7 @@ struct Fake {
     address: String,
     server: Server<NameServer>,
     requests: mpsc::Receiver<RemotingCommand>,
+    is_silent: Arc<AtomicBool>,
 }
 
 impl Fake {
@@ -56,14 +63,19 @@ impl Fake {
 
     fn start_at(address: &str, refusals: usize) -> Self {
         let (sender, requests) = mpsc::channel(256);
-        let processor = NameServer { requests: sender, refusals: Mutex::new(refusals) };
+        let is_silent = Arc::new(AtomicBool::new(false));
+        let processor = NameServer {
+            requests: sender,
+            refusals: Mutex::new(refusals),
+            is_silent: Arc::clone(&is_silent),
+        };
         let config = ServerConfig {
             listen: vec![address.parse().expect("works in a test")],
             limits: Limits::default(),
         };
         let metrics = RemotingMetrics::default();
         let server = Server::start(config, Arc::new(processor), metrics).expect("works in a test");
-        Self { address: server.addresses()[0].to_string(), server, requests }
+        Self { address: server.addresses()[0].to_string(), server, requests, is_silent }
     }
 
     async fn told(&mut self, code: RequestCode) -> RemotingCommand {
@@ -144,6 +156,28 @@ async fn a_refused_or_lost_registration_is_made_again() {
     assert_eq!(topics(&again), topics(&taken));
     assert!(begin.elapsed() < Duration::from_secs(20), "long before the period is over");
     drop(broker);
+}
+
+/// Java's client gives a heartbeat 3 s, then closes the connection and with it undoes the heartbeat;
+/// the next one comes 30 s later.
+#[tokio::test]
+async fn a_heartbeat_waits_for_no_name_server() {
+    let mut server = Fake::start(0);
+    let broker = Fixture::start(&[("namesrvAddr", &server.address)]).await;
+    server.registration().await;
+    server.is_silent.store(true, Ordering::SeqCst);
+    let client = broker.client();
+    let beat = consumer("c", "new", "t", "*");
+    let heartbeat = client.heartbeat(&beat);
+    let answer = tokio::time::timeout(Duration::from_secs(2), heartbeat).await;
+    assert_eq!(answer.expect("an answer").response_code(), ResponseCode::SUCCESS);
+    let (_, body) = server.registration().await;
+    assert_eq!(topics(&body), ["%RETRY%new"]);
+    until("the group is saved", async || {
+        let groups = broker.dir.path().join("config/subscriptionGroup.json");
+        std::fs::read_to_string(groups).is_ok_and(|text| text.contains("\"new\""))
+    })
+    .await;
 }
 
 #[tokio::test]
