@@ -4,6 +4,8 @@
 //! Unknown fields are ignored; a missing required field or a value that does not parse is an error
 //! that names the field.
 
+use std::fmt::Write as _;
+
 use thiserror::Error;
 
 use crate::ext_fields::ExtFields;
@@ -54,8 +56,8 @@ impl Header for EmptyHeader {
 
 /// A type that a header field can have.
 pub trait FieldValue: Sized {
-    /// The text to send, `None` to leave the field out.
-    fn to_field(&self) -> Option<String>;
+    /// Appends the text to send to `out`; false to leave the field out.
+    fn write_field(&self, out: &mut String) -> bool;
 
     /// From the received text, `None` when the field is absent.
     ///
@@ -65,8 +67,9 @@ pub trait FieldValue: Sized {
 }
 
 impl FieldValue for String {
-    fn to_field(&self) -> Option<String> {
-        Some(self.clone())
+    fn write_field(&self, out: &mut String) -> bool {
+        out.push_str(self);
+        true
     }
 
     fn from_field(field: &'static str, text: Option<&str>) -> Result<Self, HeaderError> {
@@ -77,8 +80,9 @@ impl FieldValue for String {
 macro_rules! parsed_field {
     ($($ty:ty: $expected:literal),*) => {$(
         impl FieldValue for $ty {
-            fn to_field(&self) -> Option<String> {
-                Some(self.to_string())
+            fn write_field(&self, out: &mut String) -> bool {
+                // Writing to a text cannot fail.
+                write!(out, "{self}").is_ok()
             }
 
             fn from_field(field: &'static str, text: Option<&str>) -> Result<Self, HeaderError> {
@@ -95,8 +99,9 @@ macro_rules! parsed_field {
 parsed_field!(i32: "a 32-bit integer", i64: "a 64-bit integer");
 
 impl FieldValue for bool {
-    fn to_field(&self) -> Option<String> {
-        Some(self.to_string())
+    fn write_field(&self, out: &mut String) -> bool {
+        out.push_str(if *self { "true" } else { "false" });
+        true
     }
 
     /// As Java's `Boolean.parseBoolean`: anything but "true" in any case is false.
@@ -106,8 +111,8 @@ impl FieldValue for bool {
 }
 
 impl<T: FieldValue> FieldValue for Option<T> {
-    fn to_field(&self) -> Option<String> {
-        self.as_ref().and_then(FieldValue::to_field)
+    fn write_field(&self, out: &mut String) -> bool {
+        self.as_ref().is_some_and(|value| value.write_field(out))
     }
 
     /// An empty text counts as absent.
@@ -133,9 +138,9 @@ macro_rules! header {
 
         impl $crate::header::Header for $name {
             fn encode(&self, fields: &mut $crate::ext_fields::ExtFields) {
-                $(if let Some(text) = $crate::header::FieldValue::to_field(&self.$field) {
-                    fields.push($key, text);
-                })*
+                $(fields.push_with($key, |text| {
+                    $crate::header::FieldValue::write_field(&self.$field, text)
+                });)*
             }
 
             fn decode(

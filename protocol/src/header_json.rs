@@ -9,11 +9,18 @@ use std::fmt;
 
 use bytes::{BufMut, BytesMut};
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
 use crate::command::{LanguageCode, RemotingCommand, SerializeType};
 use crate::ext_fields::ExtFields;
 use crate::frame::FrameError;
+
+/// Room for the fields of a usual message.
+const EXT_FIELDS_BYTES: usize = 384;
+
+/// A text that is borrowed from the frame unless it has escapes.
+#[derive(Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,14 +40,51 @@ struct JsonHeader<'a> {
     ext_fields: ExtFields,
 }
 
-#[derive(Deserialize)]
-#[serde(untagged)]
-enum Value {
-    Text(String),
-    Bool(bool),
-    Integer(i64),
-    Float(f64),
-    Null(()),
+/// Puts one value into the fields under its key.
+struct Value<'a> {
+    key: &'a str,
+    fields: &'a mut ExtFields,
+}
+
+impl<'de> DeserializeSeed<'de> for Value<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<(), D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Value<'_> {
+    type Value = ();
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a string, a number, true, false or null")
+    }
+
+    fn visit_str<E: Error>(self, text: &str) -> Result<(), E> {
+        self.fields.push_copied(self.key, text);
+        Ok(())
+    }
+
+    fn visit_bool<E: Error>(self, value: bool) -> Result<(), E> {
+        self.visit_str(if value { "true" } else { "false" })
+    }
+
+    fn visit_i64<E: Error>(self, value: i64) -> Result<(), E> {
+        self.visit_str(&value.to_string())
+    }
+
+    fn visit_u64<E: Error>(self, value: u64) -> Result<(), E> {
+        self.visit_str(&value.to_string())
+    }
+
+    fn visit_f64<E: Error>(self, value: f64) -> Result<(), E> {
+        self.visit_str(&value.to_string())
+    }
+
+    fn visit_unit<E>(self) -> Result<(), E> {
+        Ok(())
+    }
 }
 
 fn ext_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ExtFields, D::Error> {
@@ -57,15 +101,9 @@ fn ext_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ExtFields, D
         }
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ExtFields, A::Error> {
-            let mut fields = ExtFields::new();
-            while let Some((key, value)) = map.next_entry::<String, Value>()? {
-                match value {
-                    Value::Text(text) => fields.insert(key, text),
-                    Value::Bool(value) => fields.insert(key, value.to_string()),
-                    Value::Integer(value) => fields.insert(key, value.to_string()),
-                    Value::Float(value) => fields.insert(key, value.to_string()),
-                    Value::Null(()) => {}
-                }
+            let mut fields = ExtFields::with_capacity(EXT_FIELDS_BYTES);
+            while let Some(Text(key)) = map.next_key()? {
+                map.next_value_seed(Value { key: &key, fields: &mut fields })?;
             }
             Ok(fields)
         }

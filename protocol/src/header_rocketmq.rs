@@ -24,13 +24,14 @@ pub(crate) fn decode(header: &[u8]) -> Result<RemotingCommand, FrameError> {
     let opaque = input.get_i32();
     let flag = input.get_i32();
     let remark = text(take_i32(&mut input, "remark length does not fit")?, "remark")?;
+    let remark = remark.map(str::to_owned);
     let mut fields = take_i32(&mut input, "length of the extension fields does not fit")?;
-    let mut ext_fields = ExtFields::new();
+    let mut ext_fields = ExtFields::with_capacity(fields.len());
     while !fields.is_empty() {
         let key = text(take_i16(&mut fields, "key length does not fit")?, "key")?;
         let value = text(take_i32(&mut fields, "value length does not fit")?, "value")?;
         if let (Some(key), Some(value)) = (key, value) {
-            ext_fields.insert(key, value);
+            ext_fields.push_copied(key, value);
         }
     }
     Ok(RemotingCommand {
@@ -69,7 +70,7 @@ fn take<'a>(
     Ok(taken)
 }
 
-fn text(bytes: &[u8], what: &'static str) -> Result<Option<String>, FrameError> {
+fn text<'a>(bytes: &'a [u8], what: &'static str) -> Result<Option<&'a str>, FrameError> {
     if bytes.is_empty() {
         return Ok(None);
     }
@@ -78,9 +79,7 @@ fn text(bytes: &[u8], what: &'static str) -> Result<Option<String>, FrameError> 
         "key" => "a key is not UTF-8",
         _ => "a value is not UTF-8",
     };
-    std::str::from_utf8(bytes)
-        .map(|text| Some(text.to_owned()))
-        .map_err(|_| FrameError::Binary(error))
+    std::str::from_utf8(bytes).map(Some).map_err(|_| FrameError::Binary(error))
 }
 
 pub(crate) fn encode(command: &RemotingCommand, out: &mut BytesMut) {

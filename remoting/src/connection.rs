@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
 use futures::stream::{FuturesUnordered, StreamExt};
-use protocol::command::RemotingCommand;
+use protocol::command::{RemotingCommand, SerializeType};
 use protocol::frame::{self, FrameError};
 use protocol::response_code::ResponseCode;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -161,7 +161,7 @@ impl<S: AsyncRead + Unpin, P: Processor> Reader<S, P> {
             if !request.is_oneway() {
                 let text = "[OVERLOAD]system busy, start flow control for a while";
                 let busy = RemotingCommand::error(ResponseCode::SYSTEM_BUSY, text);
-                self.answer(Some(addressed(busy.into(), &request))).await;
+                self.answer(Some(Address::of(&request).put_on(busy.into()))).await;
             }
             return;
         }
@@ -171,15 +171,10 @@ impl<S: AsyncRead + Unpin, P: Processor> Reader<S, P> {
         shared.metrics.requests_in_flight.inc();
         self.work.push(Box::pin(async move {
             let _permit = permit;
-            let head = RemotingCommand {
-                body: Bytes::new(),
-                ext_fields: Default::default(),
-                remark: None,
-                ..request.clone()
-            };
+            let (is_oneway, address) = (request.is_oneway(), Address::of(&request));
             let response = shared.processor.process(context, request).await;
             shared.metrics.requests_in_flight.dec();
-            response.filter(|_| !head.is_oneway()).map(|response| addressed(response, &head))
+            response.filter(|_| !is_oneway).map(|response| address.put_on(response))
         }));
     }
 
@@ -236,12 +231,23 @@ impl<S, P> Drop for Reader<S, P> {
     }
 }
 
-/// Makes `response` the answer to `request`, in the serialisation that the request came in.
-fn addressed(mut response: Response, request: &RemotingCommand) -> Response {
-    response.command.opaque = request.opaque;
-    response.command.flag |= 1;
-    response.command.serialize_type = request.serialize_type;
-    response
+/// What makes a response the answer to a request.
+struct Address {
+    opaque: i32,
+    serialize_type: SerializeType,
+}
+
+impl Address {
+    fn of(request: &RemotingCommand) -> Self {
+        Self { opaque: request.opaque, serialize_type: request.serialize_type }
+    }
+
+    fn put_on(self, mut response: Response) -> Response {
+        response.command.opaque = self.opaque;
+        response.command.flag |= 1;
+        response.command.serialize_type = self.serialize_type;
+        response
+    }
 }
 
 struct Writer<S> {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 #[derive(Debug)]
 struct State<T> {
@@ -52,6 +52,8 @@ impl<T> Mailbox<T> {
             state.is_reader_waiting = true;
             self.changed.wait(&mut state);
             state.is_reader_waiting = false;
+            // Whoever woke this thread often has more to add and stands still because of it.
+            MutexGuard::unlocked(&mut state, std::thread::yield_now);
         }
         std::mem::swap(&mut state.items, into);
         true

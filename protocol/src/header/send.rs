@@ -58,27 +58,21 @@ pub struct SendMessageRequestHeaderV2(pub SendMessageRequestHeader);
 impl Header for SendMessageRequestHeaderV2 {
     fn encode(&self, fields: &mut ExtFields) {
         let header = &self.0;
-        let values = [
-            ("a", header.producer_group.to_field()),
-            ("b", header.topic.to_field()),
-            ("c", header.default_topic.to_field()),
-            ("d", header.default_topic_queue_nums.to_field()),
-            ("e", header.queue_id.to_field()),
-            ("f", header.sys_flag.to_field()),
-            ("g", header.born_timestamp.to_field()),
-            ("h", header.flag.to_field()),
-            ("i", header.properties.to_field()),
-            ("j", header.reconsume_times.to_field()),
-            ("k", header.unit_mode.to_field()),
-            ("l", header.max_reconsume_times.to_field()),
-            ("m", header.batch.to_field()),
-            ("bname", header.broker_name.to_field()),
-        ];
-        for (key, value) in values {
-            if let Some(value) = value {
-                fields.push(key, value);
-            }
-        }
+        let mut put = |key, value: &dyn Fn(&mut String) -> bool| fields.push_with(key, value);
+        put("a", &|text| header.producer_group.write_field(text));
+        put("b", &|text| header.topic.write_field(text));
+        put("c", &|text| header.default_topic.write_field(text));
+        put("d", &|text| header.default_topic_queue_nums.write_field(text));
+        put("e", &|text| header.queue_id.write_field(text));
+        put("f", &|text| header.sys_flag.write_field(text));
+        put("g", &|text| header.born_timestamp.write_field(text));
+        put("h", &|text| header.flag.write_field(text));
+        put("i", &|text| header.properties.write_field(text));
+        put("j", &|text| header.reconsume_times.write_field(text));
+        put("k", &|text| header.unit_mode.write_field(text));
+        put("l", &|text| header.max_reconsume_times.write_field(text));
+        put("m", &|text| header.batch.write_field(text));
+        put("bname", &|text| header.broker_name.write_field(text));
     }
 
     fn decode(fields: &ExtFields) -> Result<Self, HeaderError> {
