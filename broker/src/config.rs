@@ -149,6 +149,17 @@ daemon::config! {
             Duration::from_secs(60), range(10, 3_600_000);
         /// Bytes of the largest message body.
         max_message_size("maxMessageSize"): usize = 4 << 20, range(1, MESSAGE_SIZE_MAX), hot;
+        /// Messages can be looked up by their keys. What was stored while it was off is indexed
+        /// when it is on again.
+        message_index_enable("messageIndexEnable"): bool = true;
+        /// Slots of an index file, 4 bytes each.
+        max_hash_slot_num("maxHashSlotNum"): u32 = 5_000_000, range(1, 500_000_000);
+        /// Entries of an index file, 20 bytes each.
+        max_index_num("maxIndexNum"): u32 = 20_000_000, range(2, 100_000_000);
+        /// Messages that a look-up by unique id returns at most.
+        default_query_max_num("defaultQueryMaxNum"): i32 = 32, range(1, 1_024), hot;
+        /// Messages that any look-up by key returns at most.
+        max_msgs_num_batch("maxMsgsNumBatch"): i32 = 64, range(1, 1_024), hot;
         /// Delays of the levels from 1 on.
         message_delay_level("messageDelayLevel"): String = DelayLevels::DEFAULT.to_owned();
         /// Hours that a commit log file is kept after its last change.
@@ -218,6 +229,9 @@ pub fn check(config: &BrokerConfig) -> Vec<String> {
         ));
     }
     errors.extend(check_ports(config));
+    if let Err(error) = config.store_config().validate() {
+        errors.push(error.to_string());
+    }
     if let Err(error) = delete_when(&config.delete_when) {
         errors.push(error);
     }
@@ -325,6 +339,9 @@ impl BrokerConfig {
             max_message_size: usize::try_from(MESSAGE_SIZE_MAX).unwrap_or(usize::MAX),
             message_delay_level: self.delay_levels(),
             cut_damaged_log: self.recovery_cut_damaged_log,
+            message_index_enable: self.message_index_enable,
+            max_hash_slot_num: self.max_hash_slot_num,
+            max_index_num: self.max_index_num,
             file_reserved_time: Duration::from_secs(self.file_reserved_time * seconds_per_hour),
             delete_when: delete_when(&self.delete_when).unwrap_or_else(|_| vec![4]),
             utc_offset_seconds: jiff::Zoned::now().offset().seconds(),

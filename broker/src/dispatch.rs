@@ -91,7 +91,7 @@ async fn answer(broker: &Arc<Broker>, context: &Context, request: &RemotingComma
         Code::UNLOCK_BATCH_MQ => lock::unlock(broker, request),
 
         Code::VIEW_MESSAGE_BY_ID => query::view(broker, request).await,
-        Code::QUERY_MESSAGE => query::by_key(),
+        Code::QUERY_MESSAGE => query::by_key(broker, request).await,
         Code::QUERY_CONSUME_QUEUE => query::consume_queue(broker, request).await,
 
         Code::UPDATE_AND_CREATE_TOPIC => topic::update(broker, request).await,

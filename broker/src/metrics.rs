@@ -338,6 +338,10 @@ fn encode_node(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> fmt::Res
 fn encode_storage(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
     let stats = broker.store.stats();
     let bytes = |from: i64, to: i64| to.saturating_sub(from).max(0) as f64;
+    let index_behind = match broker.settings().message_index_enable {
+        true => bytes(stats.log_indexed_offset, stats.log_dispatched_offset),
+        false => 0.0,
+    };
     for (name, help, value) in [
         (
             "rocketmq_storage_size",
@@ -353,6 +357,21 @@ fn encode_storage(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> fmt::
             "rocketmq_storage_dispatch_behind_bytes",
             "Bytes that are written and not yet readable",
             bytes(stats.log_dispatched_offset, stats.log_max_offset),
+        ),
+        (
+            "rocketmq_storage_index_behind_bytes",
+            "Bytes that are readable and cannot yet be found by key",
+            index_behind,
+        ),
+        (
+            "rocketmq_storage_index_entries",
+            "Keys indexed since the start",
+            stats.metrics.index_entries as f64,
+        ),
+        (
+            "rocketmq_storage_index_failures",
+            "Times that the index of keys could not be read or written",
+            stats.metrics.index_failures as f64,
         ),
         (
             "rocketmq_storage_message_reserve_time",

@@ -481,6 +481,8 @@ impl Admin {
             begin_timestamp: 0,
             end_timestamp: i64::MAX,
             unique_key_query: is_unique_key.then_some(true),
+            index_type: None,
+            last_key: None,
         };
         let code = RequestCode::QUERY_MESSAGE;
         let mut found = Vec::new();

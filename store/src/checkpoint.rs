@@ -40,7 +40,7 @@ pub(crate) struct Checkpoint {
     path: PathBuf,
     physic: AtomicI64,
     logics: AtomicI64,
-    index: i64,
+    index: AtomicI64,
     master_flushed: i64,
     confirmed: i64,
     /// -1 when unknown.
@@ -82,7 +82,7 @@ impl Checkpoint {
             path,
             physic: AtomicI64::new(physic),
             logics: AtomicI64::new(logics),
-            index,
+            index: AtomicI64::new(index),
             master_flushed,
             confirmed,
             position: AtomicI64::new(position),
@@ -136,13 +136,18 @@ impl Checkpoint {
         self.position.store(position, Ordering::Release);
     }
 
+    /// The index is on the disk up to a record stored at this time.
+    pub(crate) fn set_index(&self, timestamp: i64) {
+        self.index.store(timestamp, Ordering::Release);
+    }
+
     /// Writes the file durably if it has changed.
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         let mut bytes = [0; USED_BYTES];
         let mut fields = &mut bytes[..];
         fields.put_i64(self.physic.load(Ordering::Acquire));
         fields.put_i64(self.logics.load(Ordering::Acquire));
-        fields.put_i64(self.index);
+        fields.put_i64(self.index.load(Ordering::Acquire));
         fields.put_i64(self.master_flushed);
         fields.put_i64(self.confirmed);
         fields.put_i64(self.position.load(Ordering::Acquire));

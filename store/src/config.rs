@@ -7,6 +7,10 @@ use std::time::Duration;
 use crate::consume_queue::UNIT_BYTES;
 use crate::delay_level::DelayLevels;
 use crate::error::StoreError;
+use crate::index_file::Layout;
+
+/// Apache's broker maps an index file as a whole, which Java can do up to this size.
+const INDEX_FILE_BYTES_MAX: u64 = i32::MAX as u64;
 
 /// When a message counts as stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -79,6 +83,12 @@ pub struct StoreConfig {
     pub cut_damaged_log: bool,
     /// Consume queue files that may be open at once.
     pub open_files_max: usize,
+    /// `messageIndexEnable`: messages are indexed by their keys.
+    pub message_index_enable: bool,
+    /// `maxHashSlotNum`: slots of an index file.
+    pub max_hash_slot_num: u32,
+    /// `maxIndexNum`: entries of an index file.
+    pub max_index_num: u32,
 }
 
 impl StoreConfig {
@@ -115,6 +125,9 @@ impl StoreConfig {
             put_pending_messages_max: 100_000,
             cut_damaged_log: false,
             open_files_max: 1024,
+            message_index_enable: true,
+            max_hash_slot_num: 5_000_000,
+            max_index_num: 20_000_000,
         }
     }
 
@@ -161,7 +174,34 @@ impl StoreConfig {
             let reason = "at least 16 files must be allowed to be open";
             return error("openFilesMax", self.open_files_max.to_string(), reason);
         }
+        self.validate_index()
+    }
+
+    fn validate_index(&self) -> Result<(), StoreError> {
+        let (slots, entries) = (self.max_hash_slot_num, self.max_index_num);
+        let error = |key, value: u32, reason| {
+            Err(StoreError::Config { key, value: value.to_string(), reason })
+        };
+        if slots == 0 {
+            return error("maxHashSlotNum", slots, "an index file has at least one slot");
+        }
+        if entries < 2 {
+            return error(
+                "maxIndexNum",
+                entries,
+                "an index file has room for at least two entries",
+            );
+        }
+        if (Layout { slots, entries }).file_bytes() > INDEX_FILE_BYTES_MAX {
+            let reason = "4 bytes for each of maxHashSlotNum and 20 for each of maxIndexNum are \
+                          more than 2 GiB";
+            return error("maxIndexNum", entries, reason);
+        }
         Ok(())
+    }
+
+    pub(crate) fn index_dir(&self) -> PathBuf {
+        self.store_path_root_dir.join("index")
     }
 
     pub(crate) fn consume_queue_dir(&self) -> PathBuf {
@@ -192,13 +232,16 @@ mod tests {
         let config = StoreConfig::new("/nowhere");
         config.validate().unwrap();
         type Change = fn(&mut StoreConfig);
-        let broken: [(&str, Change); 6] = [
+        let broken: [(&str, Change); 9] = [
             ("mappedFileSizeCommitLog", |config| config.mapped_file_size_commit_log = 100),
             ("mappedFileSizeConsumeQueue", |config| config.mapped_file_size_consume_queue = 30),
             ("maxMessageSize", |config| config.max_message_size = 0),
             ("deleteWhen", |config| config.delete_when = vec![24]),
             ("diskMaxUsedSpaceRatio", |config| config.disk_max_used_space_ratio = 101),
             ("openFilesMax", |config| config.open_files_max = 1),
+            ("maxHashSlotNum", |config| config.max_hash_slot_num = 0),
+            ("maxIndexNum", |config| config.max_index_num = 1),
+            ("maxIndexNum", |config| config.max_index_num = 200_000_000),
         ];
         for (name, change) in broken {
             let mut config = config.clone();

@@ -20,6 +20,7 @@ use crate::dispatch::{Dispatch, Dispatcher};
 use crate::error::{ReadError, StoreError};
 use crate::filter::MessageFilter;
 use crate::get::{Boundary, GetRequest, GetResult};
+use crate::index::{QueryRequest, QueryResult};
 use crate::metrics::{Metrics, MetricsSnapshot};
 use crate::open::{self, Parts};
 use crate::pipeline::Pipeline;
@@ -28,7 +29,7 @@ use crate::recovery::RecoveryReport;
 /// Who runs the store's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
-    /// The store, on four threads of its own.
+    /// The store, on five threads of its own.
     Own,
     /// The caller, by [`MessageStore::step`]: nothing happens in between (tests and simulations).
     Stepped,
@@ -61,6 +62,10 @@ pub struct StoreStats {
     pub log_flushed_offset: i64,
     /// Everything below can be read by consumers.
     pub log_dispatched_offset: i64,
+    /// Everything below can be found by its keys.
+    pub log_indexed_offset: i64,
+    /// Why the index of keys does not go on, if it does not.
+    pub index_error: Option<String>,
     /// Bytes accepted but not yet readable.
     pub pending_bytes: usize,
     /// Messages accepted but not yet readable.
@@ -92,7 +97,9 @@ impl MessageStore {
     ) -> Result<(Self, RecoveryReport), StoreError> {
         config.validate()?;
         let root = &config.store_path_root_dir;
-        for dir in [root, &config.store_path_commit_log, &config.consume_queue_dir()] {
+        for dir in
+            [root, &config.store_path_commit_log, &config.consume_queue_dir(), &config.index_dir()]
+        {
             open::create_durable_dir(&*disk, dir)?;
         }
         open::refuse_other_kinds(&*disk, &config)?;
@@ -130,6 +137,7 @@ impl MessageStore {
         start("store-writer", Box::new(move |pipeline| pipeline.run_writer(appender)))?;
         start("store-flusher", Box::new(Pipeline::run_flusher))?;
         start("store-dispatch", Box::new(move |pipeline| pipeline.run_dispatcher(dispatch)))?;
+        start("store-indexer", Box::new(Pipeline::run_indexer))?;
         start("store-keeper", Box::new(Pipeline::run_keeper))
     }
 
@@ -207,6 +215,15 @@ impl MessageStore {
     /// The disk refuses.
     pub fn look_up(&self, physical_offset: i64) -> Result<Option<Bytes>, ReadError> {
         self.pipeline.log.look_up(physical_offset)
+    }
+
+    /// The newest messages that have a key. Nothing is found that was stored while
+    /// `messageIndexEnable` is off.
+    ///
+    /// # Errors
+    /// The disk refuses.
+    pub fn query(&self, request: &QueryRequest<'_>) -> Result<QueryResult, ReadError> {
+        self.pipeline.query(request)
     }
 
     /// When the first message of a queue was stored; `None` when it has none.
@@ -295,6 +312,8 @@ impl MessageStore {
             log_max_offset: pipeline.log.written(),
             log_flushed_offset: pipeline.log.flushed(),
             log_dispatched_offset: pipeline.dispatched.get().0,
+            log_indexed_offset: pipeline.index.position(),
+            index_error: pipeline.index.error(),
             pending_bytes,
             pending_messages,
             metrics: pipeline.metrics.snapshot(),

@@ -57,6 +57,8 @@ pub(crate) struct Metrics {
     pub(crate) get_bytes: AtomicU64,
     pub(crate) dispatched_messages: AtomicU64,
     pub(crate) deleted_segments: AtomicU64,
+    pub(crate) index_entries: AtomicU64,
+    pub(crate) index_failures: AtomicU64,
     pub(crate) group_messages: Histogram,
     pub(crate) write_micros: Histogram,
     pub(crate) flush_micros: Histogram,
@@ -77,6 +79,8 @@ impl Metrics {
             get_bytes: load(&self.get_bytes),
             dispatched_messages: load(&self.dispatched_messages),
             deleted_segments: load(&self.deleted_segments),
+            index_entries: load(&self.index_entries),
+            index_failures: load(&self.index_failures),
             group_messages: self.group_messages.snapshot(),
             write_micros: self.write_micros.snapshot(),
             flush_micros: self.flush_micros.snapshot(),
@@ -101,6 +105,10 @@ pub struct MetricsSnapshot {
     pub dispatched_messages: u64,
     /// Commit log files deleted by retention.
     pub deleted_segments: u64,
+    /// Keys added to the index.
+    pub index_entries: u64,
+    /// Times that the index could not be read or written.
+    pub index_failures: u64,
     /// Messages per write.
     pub group_messages: HistogramSnapshot,
     /// Microseconds per write.

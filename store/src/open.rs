@@ -18,6 +18,7 @@ use crate::deleted_topics::DeletedTopics;
 use crate::disk::Disk;
 use crate::dispatch::{Dispatch, Dispatched, Records};
 use crate::error::StoreError;
+use crate::index::{Index, IndexParts};
 use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
 use crate::pending::Pending;
@@ -63,6 +64,15 @@ pub(crate) fn recover(
     let dispatched = Arc::new(Dispatched::default());
     dispatched.set(report.log_end, report.last_store_timestamp);
     let dispatchers = Arc::new(RwLock::default());
+    let parts = IndexParts {
+        config: Arc::clone(&config),
+        disk: Arc::clone(&disk),
+        log: Arc::clone(&log),
+        checkpoint: Arc::clone(&checkpoint),
+        clock: Arc::clone(&clock),
+        metrics: Arc::clone(&metrics),
+    };
+    let index = Arc::new(Index::open(parts, report.log_end)?);
     let watch = || (Arc::clone(&flags), Arc::clone(&metrics));
     let appender =
         Appender::new(Arc::clone(&log), Arc::clone(&clock), watch(), report.last_store_timestamp);
@@ -80,6 +90,7 @@ pub(crate) fn recover(
             disk: Arc::clone(&disk),
             log: Arc::clone(&log),
             queues: Arc::clone(&queues),
+            index: Arc::clone(&index),
             flags: Arc::clone(&flags),
             metrics: Arc::clone(&metrics),
             cleaned_to: AtomicI64::new(report.log_min),
@@ -90,6 +101,7 @@ pub(crate) fn recover(
         clock,
         log,
         queues,
+        index,
         checkpoint,
         deleted,
         flags,
@@ -99,6 +111,7 @@ pub(crate) fn recover(
         to_writer: Mailbox::new(),
         to_flusher: Mailbox::new(),
         to_dispatcher: Mailbox::new(),
+        to_indexer: Mailbox::new(),
         to_keeper: Mailbox::new(),
         stepped: Mutex::new(None),
     };

@@ -7,8 +7,8 @@
 //!   -> dispatcher  consume queue units, then tells those who wait for messages
 //! ```
 //! Under ASYNC_FLUSH the senders are answered and the dispatcher is fed by the writer, and the
-//! flusher follows after `flushIntervalCommitLog`. A fourth thread, the keeper, flushes consume
-//! queues and deletes what is old.
+//! flusher follows after `flushIntervalCommitLog`. Beside this way, the keeper flushes consume
+//! queues and index and deletes what is old, and the indexer follows the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,8 +27,9 @@ use crate::consume_queue_table::ConsumeQueueTable;
 use crate::deleted_topics::DeletedTopics;
 use crate::disk::Disk;
 use crate::dispatch::{Dispatch, Dispatched, Dispatchers};
-use crate::error::{PutError, StoreError};
+use crate::error::{PutError, ReadError, StoreError};
 use crate::get::Get;
+use crate::index::{Built, Index, QueryRequest, QueryResult};
 use crate::mailbox::Mailbox;
 use crate::metrics::Metrics;
 use crate::pending::Pending;
@@ -38,6 +39,14 @@ use crate::running_flags::RunningFlags;
 
 /// Pause before a consume queue that could not be written is tried again.
 const DISPATCH_RETRY: Duration = Duration::from_secs(1);
+/// Pause before an index that could not be written is tried again.
+const INDEX_RETRY: Duration = Duration::from_secs(1);
+/// Messages come together for so long before they are indexed, so that each does not wake a thread;
+/// a query does not wait for it.
+const INDEX_WAIT: Duration = Duration::from_millis(50);
+/// Bytes of the log that are indexed before something else is looked at, and that a query indexes
+/// itself before it looks.
+const INDEX_BYTES: i64 = 64 << 20;
 
 /// See the module.
 pub(crate) struct Pipeline {
@@ -46,6 +55,7 @@ pub(crate) struct Pipeline {
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) log: Arc<CommitLog>,
     pub(crate) queues: Arc<ConsumeQueueTable>,
+    pub(crate) index: Arc<Index>,
     pub(crate) checkpoint: Arc<Checkpoint>,
     pub(crate) deleted: DeletedTopics,
     pub(crate) flags: Arc<RunningFlags>,
@@ -58,6 +68,8 @@ pub(crate) struct Pipeline {
     pub(crate) to_writer: Mailbox<AppendRequest>,
     pub(crate) to_flusher: Mailbox<WrittenGroup>,
     pub(crate) to_dispatcher: Mailbox<WrittenGroup>,
+    /// Something was dispatched.
+    pub(crate) to_indexer: Mailbox<()>,
     /// Closed to end the keeper.
     pub(crate) to_keeper: Mailbox<()>,
     /// The work of the threads, when the caller does it.
@@ -134,11 +146,65 @@ impl Pipeline {
                 self.flags.set_dispatch_error(Some(reason));
                 if self.to_dispatcher.wait_closed(DISPATCH_RETRY) {
                     // The next start builds the queues from the log.
-                    return;
+                    return self.to_indexer.close();
                 }
             }
             self.flags.set_dispatch_error(None);
+            let _ = self.to_indexer.push(());
         }
+        self.to_indexer.close();
+    }
+
+    pub(crate) fn run_indexer(&self) {
+        let mut notices = Vec::new();
+        loop {
+            while !self.index_some() {
+                let has_failed = self.index.error().is_some();
+                let pause = if has_failed { INDEX_RETRY } else { Duration::ZERO };
+                if self.to_indexer.wait_closed(pause) {
+                    // The next start goes on here.
+                    break;
+                }
+            }
+            if !self.to_indexer.take(&mut notices) {
+                return;
+            }
+            notices.clear();
+            self.to_indexer.wait_closed(INDEX_WAIT);
+        }
+    }
+
+    /// Indexes some of what was dispatched; returns whether that was all.
+    fn index_some(&self) -> bool {
+        if !self.index.is_enabled() {
+            return true;
+        }
+        let mut is_all = false;
+        let outcome = self.build_index().map(|all| is_all = all);
+        self.index.note(outcome) && is_all
+    }
+
+    fn build_index(&self) -> Result<bool, StoreError> {
+        let (end, timestamp) = self.dispatched.get();
+        let stop = self.index.position().saturating_add(INDEX_BYTES);
+        loop {
+            match self.index.build(end)? {
+                Built::All => return Ok(true),
+                Built::More => {}
+                Built::Full if self.flusher.flush_to(end, timestamp) => self.index.roll()?,
+                // A log that failed takes no more messages.
+                Built::Full => return Ok(true),
+            }
+            if self.index.position() >= stop {
+                return Ok(false);
+            }
+        }
+    }
+
+    /// Looks messages up by key, also those that were dispatched a moment ago.
+    pub(crate) fn query(&self, request: &QueryRequest<'_>) -> Result<QueryResult, ReadError> {
+        self.index_some();
+        self.index.query(request)
     }
 
     pub(crate) fn run_keeper(&self) {
@@ -150,7 +216,8 @@ impl Pipeline {
             if let Err(error) = self.retention.run(self.clock.now_ms()) {
                 tracing::error!(%error, "old files could not be deleted");
             }
-            if since_flush >= flush_interval && self.queues.is_dirty() {
+            let is_due = since_flush >= flush_interval;
+            if is_due && (self.queues.is_dirty() || self.index.is_dirty()) {
                 since_flush = Duration::ZERO;
                 if let Err(error) = self.flush_queues() {
                     tracing::error!(%error, "consume queues could not be flushed");
@@ -164,8 +231,17 @@ impl Pipeline {
         PanicGuard { pipeline: self, thread }
     }
 
-    /// Makes the queues durable and moves the checkpoint.
+    /// Makes the index durable, behind the log; what fails is tried again.
+    fn flush_index(&self) {
+        let (end, timestamp) = self.dispatched.get();
+        if self.index.is_dirty() && self.flusher.flush_to(end, timestamp) {
+            self.index.note(self.index.flush().map(drop));
+        }
+    }
+
+    /// Makes index and queues durable and moves the checkpoint.
     pub(crate) fn flush_queues(&self) -> Result<(), StoreError> {
+        self.flush_index();
         let (end, timestamp) = self.dispatched.get();
         self.queues.flush()?;
         if !self.queues.is_unreliable() {
@@ -201,6 +277,7 @@ impl Pipeline {
                 self.flags.set_dispatch_error(Some(reason));
             }
         }
+        while !self.index_some() && self.index.error().is_none() {}
     }
 }
 
@@ -216,6 +293,7 @@ impl Drop for PanicGuard<'_> {
             return;
         }
         let Pipeline { flags, to_writer, to_flusher, to_dispatcher, to_keeper, .. } = self.pipeline;
+        self.pipeline.to_indexer.close();
         flags.fail(&format!("thread {} ended by a panic", self.thread));
         to_keeper.close();
         to_writer.close();

@@ -11,6 +11,7 @@ use crate::config::StoreConfig;
 use crate::consume_queue_table::ConsumeQueueTable;
 use crate::disk::Disk;
 use crate::error::StoreError;
+use crate::index::Index;
 use crate::metrics::Metrics;
 use crate::running_flags::RunningFlags;
 
@@ -24,6 +25,7 @@ pub(crate) struct Retention {
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) log: Arc<CommitLog>,
     pub(crate) queues: Arc<ConsumeQueueTable>,
+    pub(crate) index: Arc<Index>,
     pub(crate) flags: Arc<RunningFlags>,
     pub(crate) metrics: Arc<Metrics>,
     /// First byte of the log when the queues were cleaned.
@@ -103,7 +105,8 @@ impl Retention {
         Ok(is_removed)
     }
 
-    /// Moves the beginning of each queue up to that of the log and deletes files it has left.
+    /// Moves the beginning of each queue up to that of the log and deletes files of queues and
+    /// index that it has left.
     fn clean_queues(&self) -> Result<(), StoreError> {
         let log_min = self.log.min_offset();
         if self.cleaned_to.swap(log_min, Ordering::AcqRel) == log_min {
@@ -113,6 +116,6 @@ impl Retention {
             queue.correct_min(log_min)?;
             while queue.remove_expired_file()? {}
         }
-        Ok(())
+        self.index.clean(log_min)
     }
 }

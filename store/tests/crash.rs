@@ -11,8 +11,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use common::{TestClock, bodies, config, message};
+use protocol::message::Message;
+use protocol::message_codec;
 use store::sim_disk::{Fault, SimDisk};
-use store::{FlushDiskType, MessageStore, PutFuture, RecoveryReport, StoreConfig, Threads};
+use store::{
+    FlushDiskType, MessageStore, PutFuture, QueryRequest, RecoveryReport, StoreConfig, Threads,
+};
 
 const TOPICS: [&str; 3] = ["a", "b", "%RETRY%g"];
 
@@ -55,7 +59,14 @@ fn sim_config(flush: FlushDiskType) -> StoreConfig {
     config.mapped_file_size_commit_log = 8 << 10;
     config.mapped_file_size_consume_queue = 20 * 8;
     config.max_message_size = 6 << 10;
+    config.max_hash_slot_num = 11;
+    config.max_index_num = 30;
     config
+}
+
+/// The key under which a message is found: the number in its body.
+fn key(body: &[u8]) -> String {
+    format!("key{}", u64::from_be_bytes(body[..8].try_into().unwrap()))
 }
 
 fn open(disk: &SimDisk, flush: FlushDiskType) -> (MessageStore, RecoveryReport) {
@@ -88,7 +99,13 @@ impl Life<'_> {
                 body
             })
             .collect();
-        let messages: Vec<_> = bodies.iter().map(|body| message(queue.0, queue.1, body)).collect();
+        let properties: Vec<_> =
+            bodies.iter().map(|body| format!("KEYS\u{1}{} k\u{2}", key(body))).collect();
+        let messages: Vec<_> = bodies
+            .iter()
+            .zip(&properties)
+            .map(|(body, properties)| Message { properties, ..message(queue.0, queue.1, body) })
+            .collect();
         let future = self.store.put_batch(&messages);
         self.model.sent.entry(queue).or_default().extend(bodies.iter().cloned());
         self.waiting.push((future, queue, bodies));
@@ -127,8 +144,11 @@ impl Model {
         };
         let Ok(result) = store.get(&request, &store::AllMessages) else { return };
         if let Some(record) = result.records().next() {
-            let view = protocol::message_codec::decode_record(&record).unwrap();
+            let view = message_codec::decode_record(&record).unwrap();
             self.seen.insert((queue, max - 1), view.body.to_vec());
+            let found = find(store, queue.0, view.body);
+            // The index may be late when the disk refuses, but never says anything twice.
+            assert!(found.is_none_or(|found| found <= 1), "{queue:?} {}", max - 1);
         }
     }
 
@@ -138,6 +158,9 @@ impl Model {
             for queue_id in 0..2 {
                 let queue = (topic, queue_id);
                 let stored = bodies(store, topic, queue_id);
+                for body in &stored {
+                    assert_eq!(find(store, topic, body), Some(1), "{queue:?} by key");
+                }
                 let sent = self.sent.entry(queue).or_default();
                 // Nothing that was not sent, nothing twice, all in the order of sending.
                 let mut rest = sent.iter();
@@ -173,6 +196,25 @@ impl Model {
             self.seen.clear();
         }
     }
+}
+
+/// How often a message is found by its key; `None` when the disk refuses.
+fn find(store: &MessageStore, topic: &str, body: &[u8]) -> Option<usize> {
+    let request = QueryRequest {
+        topic,
+        key: &key(body),
+        is_unique_key: false,
+        begin: 0,
+        end: i64::MAX,
+        max_messages: 10,
+        max_bytes: usize::MAX,
+    };
+    let found = store.query(&request).ok()?;
+    let is_found = |record: &&bytes::Bytes| {
+        let view = message_codec::decode_record(record).unwrap();
+        view.body == body
+    };
+    Some(found.records.iter().filter(is_found).count())
 }
 
 /// The end of the log is followed by zeros.

@@ -12,7 +12,8 @@ use protocol::message::MessageExt;
 use protocol::message_codec;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
-use store::{MessageStore, RecoveryReport, StoreConfig};
+use store::disk::{Disk as _, RealDisk};
+use store::{MessageStore, QueryRequest, RecoveryReport, StoreConfig};
 use tempfile::TempDir;
 
 /// Largest body after decompression.
@@ -101,6 +102,65 @@ fn check_line(store: &MessageStore, line: &Value) {
     assert_eq!(message.properties, expected);
 }
 
+/// The message is found by its unique id and by each of its keys, once.
+fn check_keys(store: &MessageStore, line: &Value) {
+    let Some(offset) = line["commitLogOffset"].as_i64() else { return };
+    let property = |name: &str| line["properties"][name].as_str().unwrap_or_default();
+    let words = property("KEYS").split(' ').map(|word| (word, false));
+    for (key, is_unique_key) in words.chain([(property("UNIQ_KEY"), true)]) {
+        let request = QueryRequest {
+            topic: text(line, "topic"),
+            key,
+            is_unique_key,
+            begin: number(line, "storeTimestamp"),
+            end: number(line, "storeTimestamp"),
+            max_messages: 1_000,
+            max_bytes: usize::MAX,
+        };
+        let found = store.query(&request).unwrap().records;
+        let is_found = |record: &&bytes::Bytes| {
+            message_codec::decode_record(record).unwrap().physical_offset == offset
+        };
+        let count = found.iter().filter(is_found).count();
+        assert_eq!(count, usize::from(!key.is_empty()), "{key} {line}");
+    }
+}
+
+fn wait_until_indexed(store: &MessageStore) {
+    let begin = std::time::Instant::now();
+    while store.stats().log_indexed_offset < store.stats().log_max_offset {
+        assert!(begin.elapsed() < std::time::Duration::from_secs(60), "{:?}", store.stats());
+        std::thread::yield_now();
+    }
+}
+
+fn index_files(dir: &TempDir) -> Vec<PathBuf> {
+    let entries = std::fs::read_dir(dir.path().join("store/index")).unwrap();
+    let mut files: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
+    files.sort();
+    files
+}
+
+/// The pages of a large file that are not all zeros, by number.
+fn pages(path: &Path) -> BTreeMap<u64, Vec<u8>> {
+    const PAGE_BYTES: u64 = 4096;
+    let file = RealDisk.open(path).unwrap();
+    let size = file.size().unwrap();
+    let mut pages = BTreeMap::new();
+    let mut next = file.next_data(0).unwrap();
+    while let Some(at) = next {
+        let start = at - at % PAGE_BYTES;
+        let mut page = vec![0; usize::try_from(PAGE_BYTES.min(size - start)).unwrap()];
+        file.read_exact_at(&mut page, start).unwrap();
+        if page.iter().any(|byte| *byte != 0) {
+            pages.insert(start / PAGE_BYTES, page);
+        }
+        let end = start + PAGE_BYTES;
+        next = if end < size { file.next_data(end).unwrap() } else { None };
+    }
+    pages
+}
+
 /// Hashes of what the store must not touch, by path.
 fn untouched(dir: &TempDir) -> BTreeMap<PathBuf, String> {
     let root = dir.path().join("store");
@@ -152,7 +212,10 @@ fn all_that_apache_stored_is_read_and_kept() {
         assert!(messages > 300);
         for line in &lines {
             check_line(&store, line);
+            check_keys(&store, line);
         }
+        let built = store.stats().metrics.index_entries;
+        assert_eq!(built, 0, "Apache's index is used as it is");
         // Messages that wait for their time or their transaction's end.
         assert_eq!(store.max_offset("SCHEDULE_TOPIC_XXXX", 4), 1);
         assert_eq!(store.max_offset("SCHEDULE_TOPIC_XXXX", 17), 1);
@@ -197,6 +260,26 @@ fn queues_built_from_the_log_equal_those_of_apache_byte_for_byte() {
             drop(store);
             assert_eq!(units(&dir), queues);
         }
+    }
+}
+
+#[test]
+fn an_index_built_from_the_log_equals_that_of_apache_byte_for_byte() {
+    for archive in archives() {
+        let (dir, lines) = unpack(&archive);
+        let [path] = &index_files(&dir)[..] else { panic!("one index file") };
+        let of_apache = pages(path);
+        assert!(of_apache.len() > 100);
+        std::fs::remove_file(path).unwrap();
+        let (store, _) = open(&dir);
+        wait_until_indexed(&store);
+        for line in &lines {
+            check_keys(&store, line);
+        }
+        store.shutdown().unwrap();
+        drop(store);
+        let [path] = &index_files(&dir)[..] else { panic!("one index file") };
+        assert!(pages(path) == of_apache, "{}", archive.display());
     }
 }
 

@@ -22,7 +22,7 @@ const METRICS: &str = "metrics and health checks are always served on metricsPro
 const REGISTER: &str = "every registration has all topics, and new topics are registered at once";
 const NAMESRV: &str = "name servers come from namesrvAddr, whose names are always resolved anew";
 const NOTHING: &str = "there is nothing that it would change";
-const INDEX: &str = "this version has no index of message keys";
+const INDEX: &str = "messageIndexEnable alone decides, and a crash never loses keys";
 const COLD: &str = "cold reads are not throttled";
 const TLS: &str = "this version has no TLS";
 
@@ -466,7 +466,6 @@ pub const NO_EFFECT: &[NoEffect] = &[
     no_effect("mappedFileSizeTimerLog", NOTHING),
     no_effect("maxBatchDeleteFilesNum", NOTHING),
     no_effect("maxConsumeQueueScan", NOTHING),
-    no_effect("maxMsgsNumBatch", NOTHING),
     no_effect("maxTopicLength", NOTHING),
     no_effect("messageStorePlugIn", NOTHING),
     no_effect("pullBatchMaxMessageCount", NOTHING),
@@ -479,12 +478,8 @@ pub const NO_EFFECT: &[NoEffect] = &[
     no_effect("storeReplyMessageEnable", NOTHING),
     no_effect("subscriptionExpiredTimeout", NOTHING),
     no_effect("useServerSideResetOffset", NOTHING),
-    no_effect("defaultQueryMaxNum", INDEX),
     no_effect("indexFileReadEnable", INDEX),
     no_effect("indexFileWriteEnable", INDEX),
-    no_effect("maxHashSlotNum", INDEX),
-    no_effect("maxIndexNum", INDEX),
-    no_effect("messageIndexEnable", INDEX),
     no_effect("messageIndexSafe", INDEX),
     no_effect("cgColdReadThreshold", COLD),
     no_effect("coldCtrStrategyEnable", COLD),

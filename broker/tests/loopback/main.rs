@@ -4,6 +4,7 @@ mod administration;
 mod clients;
 mod fixture;
 mod pull;
+mod query;
 mod registration;
 mod retry;
 mod send;

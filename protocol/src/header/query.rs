@@ -21,6 +21,10 @@ header! {
         end_timestamp: i64 = "endTimestamp",
         /// "true": `key` is a unique message id.
         unique_key_query: Option<bool> = "_UNIQUE_KEY_QUERY",
+        /// From 5.5 on: "K" for a key, "U" for a unique message id, "T" for a tag.
+        index_type: Option<String> = "indexType",
+        /// From 5.5 on: go on behind this entry of an index that is kept in a RocksDB.
+        last_key: Option<String> = "lastKey",
     }
 
     /// Answer to `QUERY_MESSAGE`.

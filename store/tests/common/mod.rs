@@ -15,6 +15,8 @@ pub(crate) fn config(root: &Path, flush: FlushDiskType) -> StoreConfig {
     config.mapped_file_size_commit_log = 64 << 10;
     config.mapped_file_size_consume_queue = 20 * 50;
     config.max_message_size = 32 << 10;
+    config.max_hash_slot_num = 100;
+    config.max_index_num = 1_000;
     config.flush_disk_type = flush;
     config
 }
