@@ -31,9 +31,10 @@ daemon::config! {
             hot;
         /// The list of all topics may be asked for.
         enable_all_topic_list("enableAllTopicList"): bool = true, hot;
-        /// Answers no route queries at first, so that brokers can register.
+        /// Answers no route queries at all in the first time after its start, as Apache's does.
         need_wait_for_service("needWaitForService"): bool = false;
-        /// How long it answers none, in seconds.
+        /// The first time after its start, in seconds. In it, queries for topics that nobody has
+        /// registered yet are answered with "not ready" instead of "no such topic".
         wait_seconds_for_service("waitSecondsForService"): u32 = 45, range(0, 3_600);
         /// Connections at once; more are closed.
         server_max_connections("serverMaxConnections"): usize = 50_000, range(1, 1_000_000);

@@ -11,6 +11,7 @@ pub mod config;
 pub mod kv_config;
 mod metrics;
 mod processor;
+mod registrar;
 pub mod registration;
 pub mod route_table;
 mod server;

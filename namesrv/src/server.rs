@@ -8,7 +8,6 @@ use daemon::config::{Live, Loaded};
 use daemon::health::{Checks, Health, HealthServer};
 use daemon::shutdown::{Drain, Shutdown};
 use daemon::telemetry::LogLevel;
-use parking_lot::{Mutex, RwLock};
 use prometheus_client::registry::Registry;
 use remoting::{Limits, RemotingMetrics, Server, ServerConfig};
 use thiserror::Error;
@@ -19,7 +18,6 @@ use crate::config::NamesrvConfig;
 use crate::kv_config::{KvConfig, KvConfigError};
 use crate::metrics::Metrics;
 use crate::processor::NamesrvProcessor;
-use crate::route_table::RouteTable;
 
 /// Why a name server does not start.
 #[derive(Debug, Error)]
@@ -66,17 +64,11 @@ impl NameServer {
             .bind_address
             .parse()
             .map_err(|_| StartError::BindAddress(settings.bind_address.clone()))?;
-        let kv_config = Arc::new(Mutex::new(KvConfig::load(&settings.kv_config_path)?));
+        let kv_config = KvConfig::load(&settings.kv_config_path)?;
         let metrics = Metrics::default();
         let remoting_metrics = RemotingMetrics::default();
         let registry = registry(&metrics, &remoting_metrics);
-        let processor = Arc::new(NamesrvProcessor {
-            config,
-            routes: RwLock::new(RouteTable::default()),
-            kv_config,
-            metrics,
-            started: Instant::now(),
-        });
+        let processor = Arc::new(NamesrvProcessor::new(config, kv_config, metrics));
         let listen = vec![SocketAddr::new(ip, settings.listen_port)];
         let config = ServerConfig { listen, limits: limits(&settings) };
         let server = Server::start(config, Arc::clone(&processor), remoting_metrics)
@@ -167,10 +159,11 @@ async fn expire(processor: Arc<NamesrvProcessor>, stop: CancellationToken) {
             () = stop.cancelled() => return,
             _ = ticks.tick() => {}
         }
-        let mut routes = processor.routes.write();
-        let gone = routes.expire(Instant::now());
-        processor.metrics.sizes(routes.sizes());
-        drop(routes);
+        let gone = processor.routes.write().expire(Instant::now());
+        if gone.is_empty() {
+            continue;
+        }
+        processor.sweep();
         processor.metrics.brokers_expired.inc_by(gone.len() as u64);
         for broker in gone {
             tracing::warn!(cluster = broker.cluster, addr = broker.addr, "broker fell silent");

@@ -44,6 +44,7 @@ impl Bed {
             .flag("test", "listenPort", "0")
             .flag("test", "healthPort", "0")
             .flag("test", "kvConfigPath", &kv)
+            .flag("test", "waitSecondsForService", "0")
             .load()
             .unwrap();
         let shutdown = Shutdown::new();

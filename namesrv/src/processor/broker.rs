@@ -1,5 +1,6 @@
 //! Brokers: registration, signs of life, write permission.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use protocol::body::{BrokerMemberGroupResponse, KvTable};
@@ -11,60 +12,71 @@ use protocol::header::route::{
     WipeWritePermResponseHeader, WritePermRequestHeader,
 };
 use protocol::json;
-use protocol::register_broker::RegisterBrokerBody;
 use remoting::Context;
 use tokio::time::Instant;
 
 use super::{Answer, NamesrvProcessor, success_with};
 use crate::kv_config::ORDER_TOPIC_CONFIG;
+use crate::registrar::Incoming;
 use crate::registration::Registration;
 use crate::route_table::BrokerKey;
+
+/// A registration with a larger body than this, some 300 topics, is read apart.
+const LARGE_BODY_BYTES: usize = 64 * 1024;
 
 fn millis(value: Option<i64>) -> Option<Duration> {
     value.and_then(|value| u64::try_from(value).ok()).filter(|v| *v > 0).map(Duration::from_millis)
 }
 
 impl NamesrvProcessor {
-    pub(super) fn register(&self, context: &Context, request: &RemotingCommand) -> Answer {
+    /// Takes a registration in. A large one is not read on a thread that serves connections, and
+    /// only so many at once: reading 50,000 topics takes some 100 ms and 50 MB.
+    pub(super) async fn register(&self, context: &Context, request: RemotingCommand) -> Answer {
         let header: RegisterBrokerRequestHeader = request.header()?;
-        let body = RegisterBrokerBody::decode(&request.body, request.version, header.body_crc32)
-            .inspect_err(|_| {
-                self.metrics.registrations_refused.inc();
-            })?;
         let config = self.config.get();
-        let (broker_name, broker_id) = (header.broker_name.clone(), header.broker_id);
+        // From here on the end of the connection is noticed, whatever is under way by then.
+        self.routes.write().connected(context.channel.id());
+        let key = BrokerKey { cluster: header.cluster_name, addr: header.broker_addr };
+        let turn = self.turns.turn(&key).await;
         let timeout = millis(header.heartbeat_timeout_millis);
         let registration = Registration {
-            key: BrokerKey { cluster: header.cluster_name, addr: header.broker_addr },
+            key,
             broker_name: header.broker_name,
             broker_id: header.broker_id,
             ha_server_addr: header.ha_server_addr,
             enable_acting_master: header.enable_acting_master,
             timeout: timeout.unwrap_or(config.broker_channel_expired_time),
             connection: context.channel.id(),
-            topics: body.topic_config_serialize_wrapper,
+            body_hash: 0,
             topics_are_complete: config.delete_topic_with_broker_registration,
         };
-        let key = registration.key.clone();
-        let mut routes = self.routes.write();
-        let new = !routes.live.contains_key(&key);
-        let registered = routes.register(registration, Instant::now());
-        self.metrics.sizes(routes.sizes());
-        drop(routes);
+        let large = request.body.len() > LARGE_BODY_BYTES;
+        let incoming = Incoming {
+            registration,
+            body: request.body,
+            version: request.version,
+            crc32: header.body_crc32,
+        };
+        let registered = if large {
+            let reading = Arc::clone(&self.reading).acquire_owned().await;
+            let permit = reading.expect("the semaphore is never closed");
+            let registrar = self.registrar.clone();
+            // If the connection ends meanwhile, this goes on, and the next one waits for it.
+            super::off_the_hot_path(move || {
+                let _held = (turn, permit);
+                registrar.register(incoming)
+            })
+            .await
+        } else {
+            self.registrar.register(incoming)
+        };
         let answer = registered.inspect_err(|error| {
             self.metrics.registrations_refused.inc();
-            tracing::warn!(%error, addr = key.addr, "registration refused");
+            let peer = context.channel.remote_addr();
+            tracing::warn!(%error, %peer, "registration refused");
         })?;
         self.metrics.registrations.inc();
-        if new {
-            tracing::info!(
-                cluster = key.cluster,
-                broker_name,
-                broker_id,
-                addr = key.addr,
-                "new broker"
-            );
-        }
+        self.brokers_changed.send_replace(());
         let mut response = success_with(&answer)?;
         if config.return_order_topic_config_to_broker
             && let Some(table) = self.kv_config.lock().namespace(ORDER_TOPIC_CONFIG)
@@ -79,8 +91,8 @@ impl NamesrvProcessor {
         let key = BrokerKey { cluster: header.cluster_name, addr: header.broker_addr };
         let mut routes = self.routes.write();
         routes.unregister(&key, &header.broker_name, header.broker_id);
-        self.metrics.sizes(routes.sizes());
         drop(routes);
+        self.sweep();
         tracing::info!(
             cluster = key.cluster,
             broker_name = header.broker_name,

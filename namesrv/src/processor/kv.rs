@@ -29,11 +29,7 @@ impl NamesrvProcessor {
         change: impl FnOnce(&mut KvConfig) -> Result<(), KvConfigError> + Send + 'static,
     ) -> Answer {
         let settings = Arc::clone(&self.kv_config);
-        let changed = tokio::task::spawn_blocking(move || change(&mut settings.lock())).await;
-        match changed {
-            Ok(result) => result?,
-            Err(error) => std::panic::resume_unwind(error.into_panic()),
-        }
+        super::off_the_hot_path(move || change(&mut settings.lock())).await?;
         Ok(RemotingCommand::success())
     }
 
