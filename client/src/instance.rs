@@ -185,13 +185,12 @@ impl ClientInstance {
             return Ok(route);
         }
         let route = match (self.fetch_route(topic).await, default_queue_nums) {
-            (Err(ClientError::NoRoute { .. }), Some(queue_nums)) => {
-                let this_topic = |error| match error {
-                    ClientError::NoRoute { .. } => ClientError::NoRoute { topic: topic.to_owned() },
-                    other => other,
-                };
-                let default = self.fetch_route(AUTO_CREATE_TOPIC).await.map_err(this_topic)?;
-                TopicRoute::by_default(topic, default, queue_nums)
+            (Err(error), Some(queue_nums)) if is_without_route(&error) => {
+                match self.fetch_route(AUTO_CREATE_TOPIC).await {
+                    Ok(default) => TopicRoute::by_default(topic, default, queue_nums),
+                    Err(other) if is_without_route(&other) => return Err(error),
+                    Err(other) => return Err(other),
+                }
             }
             (fetched, _) => TopicRoute::new(topic, fetched?),
         };
@@ -377,6 +376,16 @@ async fn local_address(name_servers: &[String]) -> IpAddr {
     Ipv4Addr::LOCALHOST.into()
 }
 
+/// Whether there is no route, or none that a name server that has just started knows of. Producers
+/// do the same about both, as Java's do.
+fn is_without_route(error: &ClientError) -> bool {
+    match error {
+        ClientError::NoRoute { .. } => true,
+        ClientError::Refused { code, .. } => *code == ResponseCode::SYSTEM_ERROR,
+        _ => false,
+    }
+}
+
 /// An answer that must be a success.
 pub(crate) fn expect_success(
     addr: &str,
@@ -442,6 +451,24 @@ mod tests {
         let instance = ClientInstance::start(only_gone).await.unwrap();
         let error = instance.route("t").await.unwrap_err();
         assert!(matches!(error, ClientError::NameServerUnreachable { .. }), "{error}");
+    }
+
+    #[tokio::test]
+    async fn another_name_server_is_asked_when_one_is_not_ready() {
+        let names = name_server("t", || route(&[("a", "127.0.0.1:1")], 1));
+        let starting = crate::fake::Fake::start(|_| {
+            Some(RemotingCommand::error(ResponseCode::SYSTEM_ERROR, "name server not ready"))
+        });
+        for _ in 0..4 {
+            let both = format!("{};{}", starting.addr, names.addr);
+            let instance = ClientInstance::start(ClientConfig::new(both)).await.unwrap();
+            assert_eq!(instance.route("t").await.unwrap().write_queues.len(), 1);
+            instance.shutdown().await;
+        }
+        let only = ClientConfig::new(starting.addr.clone());
+        let instance = ClientInstance::start(only).await.unwrap();
+        let error = instance.route_or_default("t", Some(4)).await.unwrap_err();
+        assert_eq!(error.code(), Some(ResponseCode::SYSTEM_ERROR), "{error}");
     }
 
     #[tokio::test]

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use protocol::command::RemotingCommand;
+use protocol::response_code::ResponseCode;
 use remoting::{Processor, RemotingClient, RemotingError};
 use tokio::time::Instant;
 
@@ -38,7 +39,8 @@ impl NameServers {
         &self.addrs
     }
 
-    /// Asks one after the other until one answers, whatever the answer. Returns who answered.
+    /// Asks one after the other until one answers, and not that it is not ready, as one that has
+    /// just started does. Returns who answered.
     pub(crate) async fn invoke<P: Processor>(
         &self,
         remoting: &RemotingClient<P>,
@@ -47,6 +49,7 @@ impl NameServers {
     ) -> Result<(String, RemotingCommand), ClientError> {
         let deadline = Instant::now() + timeout;
         let mut failure = None;
+        let mut not_ready = None;
         for turn in 0..self.addrs.len() {
             let at = self.current.load(Ordering::Relaxed);
             let Some(addr) = self.addrs.get(at % self.addrs.len()) else { break };
@@ -54,16 +57,22 @@ impl NameServers {
             let left = deadline.saturating_duration_since(Instant::now());
             let turns = u32::try_from(self.addrs.len() - turn).unwrap_or(u32::MAX);
             match remoting.invoke(addr, request.clone(), left / turns).await {
+                Ok(response) if response.response_code() == ResponseCode::SYSTEM_ERROR => {
+                    tracing::debug!(addr, remark = ?response.remark, "a name server is not ready");
+                    not_ready.get_or_insert((addr.clone(), response));
+                }
                 Ok(response) => return Ok((addr.clone(), response)),
                 Err(error) => {
                     tracing::debug!(%error, "a name server did not answer");
-                    // Whoever fails first moves on; others that failed at the same one follow.
-                    let next = at.wrapping_add(1);
-                    let order = Ordering::Relaxed;
-                    let _ = self.current.compare_exchange(at, next, order, order);
                     failure = Some(error);
                 }
             }
+            // Whoever fails first moves on; others that failed at the same one follow.
+            let (next, order) = (at.wrapping_add(1), Ordering::Relaxed);
+            let _ = self.current.compare_exchange(at, next, order, order);
+        }
+        if let Some(answer) = not_ready {
+            return Ok(answer);
         }
         let addrs = self.addrs.join(";");
         let source = failure.unwrap_or(RemotingError::Timeout { addr: addrs.clone(), timeout });

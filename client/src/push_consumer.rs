@@ -480,7 +480,10 @@ mod tests {
                     Some(RemotingCommand::error(ResponseCode::SYSTEM_ERROR, "no"))
                 }
                 RequestCode::SEND_MESSAGE_V2 => {
-                    Some(RemotingCommand::success_with(&SendMessageResponseHeader::default()))
+                    Some(RemotingCommand::success_with(&SendMessageResponseHeader {
+                        msg_id: "ID".into(),
+                        ..Default::default()
+                    }))
                 }
                 _ => Some(RemotingCommand::success()),
             }

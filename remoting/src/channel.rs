@@ -94,19 +94,21 @@ impl Channel {
         let (sender, receiver) = oneshot::channel();
         let opaque = self.inner.next_opaque.fetch_add(1, Ordering::Relaxed);
         request.opaque = opaque;
-        let _entry = self.await_answer(opaque, sender)?;
+        let entry = self.await_answer(opaque, sender)?;
         let exchange = async {
             self.send_frame(self.encode(&request.into())?).await?;
+            // At the end of the connection nobody is left who could answer.
             receiver.await.map_err(|_| self.closed_error())
         };
-        let closed = self.inner.closed.cancelled();
-        // An answer that arrived just before the end of the connection counts.
-        tokio::select! {
-            biased;
-            answer = tokio::time::timeout(timeout, exchange) => answer.unwrap_or_else(|_| {
-                Err(RemotingError::Timeout { addr: self.inner.addr.clone(), timeout })
-            }),
-            () = closed => Err(self.closed_error()),
+        match tokio::time::timeout(timeout, exchange).await {
+            Ok(answer) => {
+                // It has been taken out of the table by now.
+                if answer.is_ok() {
+                    std::mem::forget(entry);
+                }
+                answer
+            }
+            Err(_) => Err(RemotingError::Timeout { addr: self.inner.addr.clone(), timeout }),
         }
     }
 
@@ -162,6 +164,11 @@ impl Channel {
         }
     }
 
+    /// After the end of the connection: nothing will be answered any more.
+    pub(crate) fn fail_pending(&self) {
+        self.inner.pending.lock().clear();
+    }
+
     fn numbered(&self, mut command: RemotingCommand) -> RemotingCommand {
         if !command.is_response() {
             command.opaque = self.inner.next_opaque.fetch_add(1, Ordering::Relaxed);
@@ -175,6 +182,10 @@ impl Channel {
         sender: oneshot::Sender<RemotingCommand>,
     ) -> Result<PendingEntry<'_>, RemotingError> {
         let mut pending = self.inner.pending.lock();
+        // Under the lock: what comes into the table before the end is failed at the end.
+        if self.is_closed() {
+            return Err(self.closed_error());
+        }
         if pending.len() >= self.inner.pending_max {
             return Err(self.overloaded_error());
         }

@@ -40,6 +40,9 @@ impl<P: Processor> RemotingClient<P> {
         request: RemotingCommand,
         timeout: Duration,
     ) -> Result<RemotingCommand, RemotingError> {
+        if let Some(channel) = self.open_channel(addr) {
+            return channel.invoke(request, timeout).await;
+        }
         let exchange = async { self.channel(addr).await?.invoke(request, timeout).await };
         tokio::time::timeout(timeout, exchange)
             .await
@@ -51,7 +54,11 @@ impl<P: Processor> RemotingClient<P> {
     /// # Errors
     /// When there is no connection.
     pub async fn oneway(&self, addr: &str, request: RemotingCommand) -> Result<(), RemotingError> {
-        self.channel(addr).await?.send(request.oneway()).await
+        let channel = match self.open_channel(addr) {
+            Some(channel) => channel,
+            None => self.channel(addr).await?,
+        };
+        channel.send(request.oneway()).await
     }
 
     /// The connection to `addr`, made now if there is none.
@@ -67,6 +74,13 @@ impl<P: Processor> RemotingClient<P> {
         let channel = self.connect(addr).await?;
         *slot = Some(channel.clone());
         Ok(channel)
+    }
+
+    /// The connection to `addr` if there is one and nobody is about to replace it.
+    fn open_channel(&self, addr: &str) -> Option<Channel> {
+        let slots = self.slots.lock();
+        let slot = slots.get(addr)?.try_lock().ok()?;
+        slot.as_ref().filter(|channel| !channel.is_closed()).cloned()
     }
 
     /// Ends the connection to `addr` and forgets the address.

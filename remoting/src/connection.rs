@@ -97,6 +97,7 @@ where
         shared.metrics.connections.dec();
         // A writer that stalls ends itself; one that has nothing left to write ends at once.
         closed.close();
+        closed.fail_pending();
         let _ = writing.await;
     };
     (channel, run)
