@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 
+use crate::bench::BenchCommand;
 use crate::broker::BrokerCommand;
 use crate::consume::ConsumeArgs;
 use crate::duration::parse_duration;
@@ -26,6 +27,7 @@ Examples:
   rmq send orders --count 10000                send 10,000 and see how fast that was
   rmq consume orders --group check             print what is there and what comes
   rmq group progress payments                  how far behind a consumer group is
+  rmq bench mixed load --queues 8              how fast it is, and whether all arrives
 
 Exit codes: 0 done, 1 failed, 2 wrong usage.";
 
@@ -113,6 +115,9 @@ pub(crate) enum Command {
     /// Look messages up
     #[command(subcommand)]
     Message(MessageCommand),
+    /// Measure how fast a cluster is, and whether everything that was stored comes
+    #[command(subcommand)]
+    Bench(BenchCommand),
 }
 
 #[cfg(test)]

@@ -23,6 +23,15 @@ pub(crate) enum RmqError {
     NotWritable { topic: String },
     #[error("not exactly {expected} messages came, each once, see above")]
     NotAsExpected { expected: u64 },
+    #[error("{came} of {expected} messages came before none came any more: is all of it sent?")]
+    TooFew { expected: u64, came: u64 },
+    #[error("not everything that was stored came once, in order and whole, see above")]
+    NotIntact,
+    #[error(
+        "the group did not get its {queues} queues within {limit:?}: is another member in it, and \
+         do all brokers of the topic run? see rmq cluster"
+    )]
+    NoQueues { queues: usize, limit: std::time::Duration },
     #[error("{0}")]
     Usage(String),
     #[error("standard output: {0}")]

@@ -1,9 +1,14 @@
-//! Latencies of many requests, in little room.
+//! Latencies of many requests, in little room: a histogram whose buckets grow with the values, so
+//! that every percentile is known with the same relative error (Gil Tene's HDR histogram).
 
 use std::time::Duration;
 
-/// Buckets for each doubling: the relative error is at most 1/16.
-const STEPS: usize = 16;
+use serde::Serialize;
+
+/// Bits of a value that are told apart: the relative error is at most 1/128.
+const STEP_BITS: u32 = 7;
+/// Buckets for each doubling.
+const STEPS: usize = 1 << STEP_BITS;
 /// Doublings from 1 microsecond to over an hour.
 const DOUBLINGS: usize = 32;
 
@@ -12,12 +17,27 @@ const DOUBLINGS: usize = 32;
 pub(crate) struct Latencies {
     buckets: Vec<u64>,
     count: u64,
+    sum: Duration,
     max: Duration,
+}
+
+/// The figures that are shown of many latencies, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct LatencyFigures {
+    pub(crate) mean: f64,
+    pub(crate) p50: f64,
+    pub(crate) p90: f64,
+    pub(crate) p99: f64,
+    pub(crate) p999: f64,
+    pub(crate) p9999: f64,
+    pub(crate) max: f64,
 }
 
 impl Latencies {
     pub(crate) fn new() -> Self {
-        Self { buckets: vec![0; STEPS * (DOUBLINGS + 1)], count: 0, max: Duration::ZERO }
+        let buckets = vec![0; STEPS * (DOUBLINGS + 1)];
+        Self { buckets, count: 0, sum: Duration::ZERO, max: Duration::ZERO }
     }
 
     /// Adds one.
@@ -27,12 +47,44 @@ impl Latencies {
             *bucket += 1;
         }
         self.count += 1;
+        self.sum = self.sum.saturating_add(latency);
         self.max = self.max.max(latency);
     }
 
+    /// Adds those of another one.
+    pub(crate) fn merge(&mut self, other: &Self) {
+        for (bucket, count) in self.buckets.iter_mut().zip(&other.buckets) {
+            *bucket += count;
+        }
+        self.count += other.count;
+        self.sum = self.sum.saturating_add(other.sum);
+        self.max = self.max.max(other.max);
+    }
+
+    /// Forgets all.
+    pub(crate) fn clear(&mut self) {
+        self.buckets.fill(0);
+        (self.count, self.sum, self.max) = (0, Duration::ZERO, Duration::ZERO);
+    }
+
+    /// The figures that are shown.
+    pub(crate) fn figures(&self) -> LatencyFigures {
+        let millis = |latency: Duration| latency.as_secs_f64() * 1_000.0;
+        let at = |percent| millis(self.percentile(percent));
+        LatencyFigures {
+            mean: if self.count == 0 { 0.0 } else { millis(self.sum) / self.count as f64 },
+            p50: at(50.0),
+            p90: at(90.0),
+            p99: at(99.0),
+            p999: at(99.9),
+            p9999: at(99.99),
+            max: millis(self.max),
+        }
+    }
+
     /// The latency that `percent` of all did not exceed.
-    pub(crate) fn percentile(&self, percent: u64) -> Duration {
-        let rank = (self.count * percent).div_ceil(100);
+    pub(crate) fn percentile(&self, percent: f64) -> Duration {
+        let rank = (self.count as f64 * percent / 100.0).ceil() as u64;
         let mut seen = 0;
         for (index, bucket) in self.buckets.iter().enumerate() {
             seen += bucket;
@@ -49,10 +101,10 @@ impl Latencies {
     }
 }
 
-/// Small values have a bucket each; the others are sorted by their five highest bits.
+/// Small values have a bucket each; the others are sorted by their highest bits.
 fn index(micros: u32) -> usize {
     let value = micros as usize;
-    let doubling = (u32::BITS - micros.leading_zeros()).saturating_sub(5) as usize;
+    let doubling = (u32::BITS - micros.leading_zeros()).saturating_sub(STEP_BITS + 1) as usize;
     doubling * STEPS + (value >> doubling)
 }
 
@@ -74,7 +126,7 @@ mod tests {
             let bound = upper_bound(index);
             let value = u64::from(micros);
             assert!(index >= last && index < STEPS * (DOUBLINGS + 1), "{micros}");
-            assert!(value <= bound && bound - value <= value / 16, "{micros} {bound}");
+            assert!(value <= bound && bound - value <= value / 128, "{micros} {bound}");
             last = index;
         }
     }
@@ -83,14 +135,22 @@ mod tests {
     fn percentiles_of_a_ramp() {
         let mut latencies = Latencies::new();
         (1..=1_000).for_each(|millis| latencies.add(Duration::from_millis(millis)));
-        let near = |percent, millis: u64| {
+        let near = |percent: f64, millis: u64| {
             let found = latencies.percentile(percent).as_millis();
-            let range = u128::from(millis)..=u128::from(millis + millis / 16);
+            let range = u128::from(millis)..=u128::from(millis + millis / 128);
             assert!(range.contains(&found), "{percent}: {found}");
         };
-        near(50, 500);
-        near(99, 990);
-        assert_eq!(latencies.percentile(100), Duration::from_secs(1));
-        assert_eq!(Latencies::new().percentile(99), Duration::ZERO);
+        near(50.0, 500);
+        near(99.0, 990);
+        near(99.9, 999);
+        assert_eq!(latencies.percentile(100.0), Duration::from_secs(1));
+        let mut twice = latencies.clone();
+        twice.merge(&latencies);
+        assert_eq!(twice.count, 2_000);
+        assert_eq!(twice.figures(), latencies.figures());
+        assert!((latencies.figures().mean - 500.5).abs() < 0.001);
+        twice.clear();
+        assert_eq!(twice.figures(), LatencyFigures::default());
+        assert_eq!(Latencies::new().percentile(99.0), Duration::ZERO);
     }
 }

@@ -5,6 +5,7 @@
 //!
 //! JSON is meant for programs: members are only ever added.
 
+mod bench;
 mod broker;
 mod cli;
 mod cluster;
@@ -84,6 +85,7 @@ async fn execute(cli: Cli) -> Result<(), RmqError> {
         Command::Group(command) => group::run(&session, command).await,
         Command::Broker(command) => broker::run(&session, command).await,
         Command::Message(command) => message::run(&session, command).await,
+        Command::Bench(command) => bench::run(&session, command).await,
     };
     session.end().await;
     done

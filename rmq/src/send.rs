@@ -222,8 +222,8 @@ impl Load {
             failed: self.failed,
             seconds,
             per_second: if seconds > 0.0 { self.sent as f64 / seconds } else { 0.0 },
-            latency_p50: millis(self.latencies.percentile(50)),
-            latency_p99: millis(self.latencies.percentile(99)),
+            latency_p50: millis(self.latencies.percentile(50.0)),
+            latency_p99: millis(self.latencies.percentile(99.0)),
             latency_max: millis(self.latencies.max()),
         }
     }
@@ -237,7 +237,7 @@ struct Done {
 }
 
 /// Whether every other message would fail in the same way.
-fn is_hopeless(error: &SendError) -> bool {
+pub(crate) fn is_hopeless(error: &SendError) -> bool {
     match error {
         SendError::Refused(_) | SendError::NoWritableQueue { .. } => true,
         SendError::Client(error) => !matches!(error, ClientError::Remoting(_)),
