@@ -11,13 +11,16 @@ DENY_VERSION := 0.20.2
 SERVERS := -p namesrv -p broker -p operator -p rmq
 STEP = @printf '\n== %s\n'
 
-.PHONY: help build demo demo-kubernetes test check unit stock-clients kubernetes bench clean
+.PHONY: help build demo demo-kubernetes test check unit stock-clients kubernetes bench overload \
+        namesrv-size clean
 
 help:
 	@echo 'make demo              a cluster on this machine; send, consume, see the result'
 	@echo 'make demo-kubernetes   the operator and a cluster on a real Kubernetes on this machine'
 	@echo 'make test              every check and test, with stock clients and a real Kubernetes'
 	@echo 'make bench             the stock Java client against our broker and Apache'"'"'s, in turn'
+	@echo 'make overload          more load than the broker can take; OVERLOAD_SECONDS=300 for long'
+	@echo 'make namesrv-size      50,000 topics, 10 broker names, 2,000 connections'
 	@echo 'make clean             remove what was built here (caches in $(CACHE) stay)'
 
 build:
@@ -31,7 +34,7 @@ demo-kubernetes: build
 	e2e/kubernetes/demo.sh
 
 # In the order in which a failure is cheapest to find.
-test: check unit stock-clients kubernetes
+test: check unit stock-clients overload kubernetes
 	$(STEP) 'All tests passed'
 
 check: $(TOOLS)/deny-$(DENY_VERSION)
@@ -52,7 +55,15 @@ kubernetes: build
 	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test kubernetes -- --nocapture
 
 bench: build
-	e2e/peers/bench.sh $(TARGET)/release
+	e2e/peers/bench.sh $(TARGET)/release $(TARGET)/bench
+
+overload: build
+	$(STEP) 'More load than the broker can take'
+	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test overload -- --nocapture
+
+namesrv-size:
+	$(STEP) 'A large name server'
+	NAMESRV_SIZE=1 cargo test --release --locked -p namesrv --test size -- --nocapture
 
 clean:
 	cargo clean

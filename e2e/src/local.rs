@@ -6,7 +6,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use rustix::process::{Signal, kill_process};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::java::{Target, client_state};
 use crate::process::Process;
@@ -55,12 +55,17 @@ impl LocalMode {
         }
     }
 
-    /// Kills the child process of local mode that runs `program`.
-    pub fn kill(&self, program: &str) -> Result<()> {
+    /// The child process of local mode that runs `program`.
+    pub fn pid(&self, program: &str) -> Result<Pid> {
         let children = self.process.children()?;
         let child = children.iter().find(|(_, command)| command.contains(program));
-        let (pid, _) = child.with_context(|| format!("no {program} among {children:?}"))?;
-        kill_process(*pid, Signal::KILL).with_context(|| format!("cannot kill {program}"))
+        Ok(child.with_context(|| format!("no {program} among {children:?}"))?.0)
+    }
+
+    /// Kills the child process of local mode that runs `program`.
+    pub fn kill(&self, program: &str) -> Result<()> {
+        let pid = self.pid(program)?;
+        kill_process(pid, Signal::KILL).with_context(|| format!("cannot kill {program}"))
     }
 
     /// What it has printed.

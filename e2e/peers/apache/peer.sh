@@ -5,16 +5,18 @@
 #   peer.sh stop
 #
 # STATE is their directory (needed), NAMESRV_PORT (19876) and BROKER_PORT (20911)
-# their ports, RMQ_VERSION the release (5.5.0).
+# their ports, RMQ_VERSION the release (5.5.0). BROKER_CONF has more lines for
+# broker.conf, BROKER_JAVA_OPTS other flags for the broker's Java.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
 : "${STATE:?set STATE to a directory}"
 namesrv_port=${NAMESRV_PORT:-19876} broker_port=${BROKER_PORT:-20911}
 
-spawn() { # NAME MEMORY CLASS ARGUMENT...
-    local name=$1 memory=$2
+spawn() { # NAME FLAGS CLASS ARGUMENT...
+    local name=$1 flags
+    read -r -d '' -a flags <<<"$2" || true
     shift 2
-    setsid nohup java -XX:+UseSerialGC -Xms256m -Xmx"$memory" -XX:MaxDirectMemorySize=1g \
+    setsid nohup java "${flags[@]}" \
         -Drocketmq.home.dir="$STATE" -Duser.home="$STATE" -Djava.io.tmpdir="$STATE" \
         -cp "$STATE/conf:$jars/*" "$@" >"$STATE/$name.log" 2>&1 </dev/null &
     echo $! >"$STATE/$name.pid"
@@ -50,10 +52,12 @@ start)
     printf '%s\n' brokerClusterName=DefaultCluster brokerName=broker-a brokerId=0 \
         brokerIP1=127.0.0.1 "listenPort=$broker_port" "namesrvAddr=127.0.0.1:$namesrv_port" \
         traceTopicEnable=true recallMessageEnable=true enablePropertyFilter=true diskMaxUsedSpaceRatio=95 \
-        "storePathRootDir=$STATE/store" "storePathCommitLog=$STATE/store/commitlog" >"$STATE/conf/broker.conf"
-    spawn namesrv 512m org.apache.rocketmq.namesrv.NamesrvStartup -c "$STATE/conf/namesrv.conf"
+        "storePathRootDir=$STATE/store" "storePathCommitLog=$STATE/store/commitlog" \
+        ${BROKER_CONF:+"$BROKER_CONF"} >"$STATE/conf/broker.conf"
+    small="-XX:+UseSerialGC -Xms256m -XX:MaxDirectMemorySize=1g"
+    spawn namesrv "$small -Xmx512m" org.apache.rocketmq.namesrv.NamesrvStartup -c "$STATE/conf/namesrv.conf"
     wait_port "$namesrv_port"
-    spawn broker 2g org.apache.rocketmq.broker.BrokerStartup -c "$STATE/conf/broker.conf"
+    spawn broker "${BROKER_JAVA_OPTS:-$small -Xmx2g}" org.apache.rocketmq.broker.BrokerStartup -c "$STATE/conf/broker.conf"
     wait_port "$broker_port"
     echo "127.0.0.1:$namesrv_port"
     ;;
@@ -62,7 +66,7 @@ stop)
     stop namesrv
     ;;
 *)
-    sed -n '2,8s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
+    sed -n '2,9s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"
     exit 2
     ;;
 esac
