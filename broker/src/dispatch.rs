@@ -46,6 +46,10 @@ impl Processor for BrokerProcessor {
         Some(response)
     }
 
+    fn before_wait(&self) {
+        self.broker.store.write_enqueued();
+    }
+
     fn disconnected(&self, channel: &Channel) {
         self.broker.client_gone(channel);
     }

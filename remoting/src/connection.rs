@@ -1,13 +1,15 @@
-//! One connection: a task that reads and works, and one that writes.
+//! One connection: one end that reads and works, and one that writes, in one task.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::{Buf, Bytes, BytesMut};
+use futures::future::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use protocol::command::{RemotingCommand, SerializeType};
 use protocol::frame::{self, FrameError};
@@ -26,6 +28,9 @@ const READ_BYTES: usize = 16 * 1024;
 const PIECES_PER_WRITE: usize = 128;
 /// Frames that the writer takes at once.
 const FRAMES_PER_TURN: usize = 64;
+/// Requests that are begun in a row before [`Processor::before_wait`] is called although more can be
+/// read.
+const BEGUN_MAX: usize = 64;
 /// Unit of the limit on request bytes, since a semaphore counts to 2^29 on small machines.
 const BYTES_PER_PERMIT: usize = 1024;
 
@@ -85,20 +90,23 @@ where
         context,
         shared: Arc::clone(&shared),
         work: FuturesUnordered::new(),
+        begun: 0,
         last_used: Instant::now(),
     };
     let closed = channel.clone();
     let run = async move {
         shared.metrics.connections.inc();
         shared.processor.connected(&closed);
-        let writing = tokio::spawn(writer.run(closed.clone()));
-        reader.run().await;
-        shared.processor.disconnected(&closed);
-        shared.metrics.connections.dec();
-        // A writer that stalls ends itself; one that has nothing left to write ends at once.
-        closed.close();
-        closed.fail_pending();
-        let _ = writing.await;
+        let reading = async {
+            reader.run().await;
+            shared.processor.disconnected(&closed);
+            shared.metrics.connections.dec();
+            // A writer that stalls ends itself; one that has nothing left to write ends at once.
+            closed.close();
+            closed.fail_pending();
+        };
+        // In one task: an answer is written by the thread that has it, without waking another.
+        futures::future::join(reading, writer.run(closed.clone())).await;
     };
     (channel, run)
 }
@@ -111,6 +119,8 @@ struct Reader<S, P> {
     context: Context,
     shared: Arc<Shared<P>>,
     work: FuturesUnordered<Work>,
+    /// Requests begun since the processor was told for the last time that there were many.
+    begun: usize,
     last_used: Instant,
 }
 
@@ -124,7 +134,14 @@ impl<S: AsyncRead + Unpin, P: Processor> Reader<S, P> {
             tokio::select! {
                 biased;
                 () = closed.cancelled() => return,
-                Some(done) = self.work.next(), if !self.work.is_empty() => self.answer(done).await,
+                Some(done) = self.work.next(), if !self.work.is_empty() => {
+                    self.answer(done).await;
+                    self.answer_ready().await;
+                }
+                () = std::future::ready(()), if self.begun >= BEGUN_MAX => {
+                    self.begun = 0;
+                    self.shared.processor.before_wait();
+                }
                 read = self.stream.read_buf(&mut self.buffer) => {
                     let Ok(bytes @ 1..) = read else { return };
                     self.shared.metrics.bytes_read.inc_by(bytes as u64);
@@ -138,7 +155,15 @@ impl<S: AsyncRead + Unpin, P: Processor> Reader<S, P> {
                 }
                 () = stop.cancelled() => return self.drain().await,
                 () = tokio::time::sleep_until(idle_at), if self.work.is_empty() => return,
+                () = before_wait(&self.shared) => {}
             }
+        }
+    }
+
+    /// Answers what is ready without looking at anything else in between.
+    async fn answer_ready(&mut self) {
+        while let Some(Some(done)) = self.work.next().now_or_never() {
+            self.answer(done).await;
         }
     }
 
@@ -167,6 +192,7 @@ impl<S: AsyncRead + Unpin, P: Processor> Reader<S, P> {
             return;
         }
         let permit = self.admit(bytes).await;
+        self.begun += 1;
         let shared = Arc::clone(&self.shared);
         let context = self.context.clone();
         shared.metrics.requests_in_flight.inc();
@@ -190,8 +216,10 @@ impl<S: AsyncRead + Unpin, P: Processor> Reader<S, P> {
         tokio::pin!(acquire);
         loop {
             tokio::select! {
+                biased;
                 permit = &mut acquire => return permit.ok(),
                 Some(done) = self.work.next(), if !self.work.is_empty() => self.answer(done).await,
+                () = before_wait(&self.shared) => {}
             }
         }
     }
@@ -201,7 +229,11 @@ impl<S: AsyncRead + Unpin, P: Processor> Reader<S, P> {
         let Some(response) = done else { return };
         let channel = &self.context.channel;
         let sent = match channel.encode(&response) {
-            Ok(frame) => channel.send_frame(frame).await,
+            Ok(frame) => tokio::select! {
+                biased;
+                sent = channel.send_frame(frame) => sent,
+                () = before_wait(&self.shared) => return,
+            },
             Err(error) => Err(error),
         };
         if let Err(error) = sent {
@@ -217,12 +249,23 @@ impl<S: AsyncRead + Unpin, P: Processor> Reader<S, P> {
         tokio::pin!(limit);
         while !self.work.is_empty() {
             tokio::select! {
+                biased;
                 Some(done) = self.work.next() => self.answer(done).await,
                 () = &mut limit => return,
                 () = closed.cancelled() => return,
+                () = before_wait(&self.shared) => {}
             }
         }
     }
+}
+
+/// Never ends. As the last of several futures of which one is waited for it is polled when the task
+/// is about to wait.
+fn before_wait<P: Processor>(shared: &Shared<P>) -> impl Future<Output = ()> {
+    std::future::poll_fn(|_| {
+        shared.processor.before_wait();
+        Poll::Pending
+    })
 }
 
 impl<S, P> Drop for Reader<S, P> {

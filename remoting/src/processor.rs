@@ -57,6 +57,10 @@ pub trait Processor: Send + Sync + 'static {
         request: RemotingCommand,
     ) -> impl Future<Output = Option<Response>> + Send;
 
+    /// The connection has begun to work on all requests that it has read, and would now wait. What
+    /// is cheaper for many requests together than for each can be done here; it must not take long.
+    fn before_wait(&self) {}
+
     /// A peer connected.
     fn connected(&self, _channel: &Channel) {}
 

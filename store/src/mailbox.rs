@@ -5,12 +5,14 @@
 
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex};
 
 #[derive(Debug)]
 struct State<T> {
     items: Vec<T>,
     is_reader_waiting: bool,
+    /// The reader is wanted, and has not noticed yet.
+    is_woken: bool,
     is_closed: bool,
 }
 
@@ -23,40 +25,82 @@ pub(crate) struct Mailbox<T> {
 
 impl<T> Mailbox<T> {
     pub(crate) fn new() -> Self {
-        let state = State { items: Vec::new(), is_reader_waiting: false, is_closed: false };
+        let state = State {
+            items: Vec::new(),
+            is_reader_waiting: false,
+            is_woken: false,
+            is_closed: false,
+        };
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Adds an item; gives it back when the mailbox is closed.
+    /// Adds an item and wakes the reader; gives it back when the mailbox is closed.
     pub(crate) fn push(&self, item: T) -> Result<(), T> {
+        self.push_quietly(item)?;
+        self.wake();
+        Ok(())
+    }
+
+    /// Adds an item and leaves the reader asleep; gives it back when the mailbox is closed.
+    pub(crate) fn push_quietly(&self, item: T) -> Result<(), T> {
         let mut state = self.state.lock();
         if state.is_closed {
             return Err(item);
         }
         state.items.push(item);
-        // A notice costs a system call, so it is given only to a reader that sleeps.
-        if state.is_reader_waiting {
+        Ok(())
+    }
+
+    /// Makes an item the only one, and wakes the reader; gives it back when the mailbox is closed.
+    pub(crate) fn replace(&self, item: T) -> Result<(), T> {
+        {
+            let mut state = self.state.lock();
+            if state.is_closed {
+                return Err(item);
+            }
+            state.items.clear();
+            state.items.push(item);
+        }
+        self.wake();
+        Ok(())
+    }
+
+    /// Wakes the reader.
+    pub(crate) fn wake(&self) {
+        let mut state = self.state.lock();
+        // A notice costs a system call, so it is given only to a reader that sleeps, and once.
+        if state.is_reader_waiting && !state.is_woken {
             self.changed.notify_one();
         }
-        Ok(())
+        state.is_woken = true;
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.state.lock().items.is_empty()
     }
 
     /// Moves all items to `into`, which must be empty, after waiting for the first. Returns false
     /// when the mailbox is closed and empty.
     pub(crate) fn take(&self, into: &mut Vec<T>) -> bool {
-        let mut state = self.state.lock();
-        while state.items.is_empty() {
-            if state.is_closed {
+        while !self.try_take(into) {
+            if !self.wait() {
                 return false;
             }
+        }
+        true
+    }
+
+    /// Waits until [`Mailbox::wake`] was called since the last time, or the mailbox is closed.
+    /// Returns false when it is closed and empty.
+    pub(crate) fn wait(&self) -> bool {
+        let mut state = self.state.lock();
+        while !state.is_woken && !state.is_closed {
             state.is_reader_waiting = true;
             self.changed.wait(&mut state);
             state.is_reader_waiting = false;
-            // Whoever woke this thread often has more to add and stands still because of it.
-            MutexGuard::unlocked(&mut state, std::thread::yield_now);
         }
-        std::mem::swap(&mut state.items, into);
-        true
+        state.is_woken = false;
+        !(state.is_closed && state.items.is_empty())
     }
 
     /// Moves all items to `into`, which must be empty, without waiting. Returns whether there were

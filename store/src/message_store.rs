@@ -11,18 +11,17 @@ use protocol::message::Message;
 
 use crate::checkpoint;
 use crate::clock::{Clock, SystemClock};
-use crate::commit_log::append::Appender;
 use crate::completion::PutFuture;
 use crate::config::StoreConfig;
 use crate::config_file::ConfigFile;
 use crate::disk::{Disk, Lock, RealDisk, Space};
-use crate::dispatch::{Dispatch, Dispatcher};
+use crate::dispatch::Dispatcher;
 use crate::error::{ReadError, StoreError};
 use crate::filter::MessageFilter;
 use crate::get::{Boundary, GetRequest, GetResult};
 use crate::index::{QueryRequest, QueryResult};
 use crate::metrics::{Metrics, MetricsSnapshot};
-use crate::open::{self, Parts};
+use crate::open;
 use crate::pipeline::Pipeline;
 use crate::recovery::RecoveryReport;
 
@@ -107,22 +106,20 @@ impl MessageStore {
         let was_clean = !checkpoint::is_aborted(&*disk, root)?;
         checkpoint::set_abort(&*disk, root)?;
         let config = Arc::new(config);
-        let Parts { pipeline, report, appender, dispatch } =
-            open::recover(config, disk, clock, was_clean)?;
+        let (pipeline, report) = open::recover(config, disk, clock, (was_clean, threads))?;
         let store = Self {
             pipeline: Arc::new(pipeline),
             threads: Mutex::default(),
             lock: Mutex::new(Some(lock)),
         };
         store.pipeline.retention.watch_disk()?;
-        match threads {
-            Threads::Own => store.spawn(appender, dispatch)?,
-            Threads::Stepped => *store.pipeline.stepped.lock() = Some((appender, dispatch)),
+        if threads == Threads::Own {
+            store.spawn()?;
         }
         Ok((store, report))
     }
 
-    fn spawn(&self, appender: Appender, dispatch: Dispatch) -> Result<(), StoreError> {
+    fn spawn(&self) -> Result<(), StoreError> {
         let mut threads = self.threads.lock();
         let mut start = |name: &'static str, work: Box<dyn FnOnce(&Pipeline) + Send>| {
             let pipeline = Arc::clone(&self.pipeline);
@@ -134,9 +131,9 @@ impl MessageStore {
             threads.push(handle.map_err(StoreError::io("start a thread for", &self.root()))?);
             Ok(())
         };
-        start("store-writer", Box::new(move |pipeline| pipeline.run_writer(appender)))?;
+        start("store-writer", Box::new(Pipeline::run_writer))?;
         start("store-flusher", Box::new(Pipeline::run_flusher))?;
-        start("store-dispatch", Box::new(move |pipeline| pipeline.run_dispatcher(dispatch)))?;
+        start("store-dispatch", Box::new(Pipeline::run_dispatcher))?;
         start("store-indexer", Box::new(Pipeline::run_indexer))?;
         start("store-keeper", Box::new(Pipeline::run_keeper))
     }
@@ -156,11 +153,24 @@ impl MessageStore {
     /// Stores messages with consecutive offsets in one queue, all or none of them. All must have
     /// the same topic, queue and sysFlag.
     pub fn put_batch(&self, messages: &[Message<'_>]) -> PutFuture {
-        let outcome = self.pipeline.put(messages);
+        let future = self.enqueue(messages);
+        self.write_enqueued();
+        future
+    }
+
+    /// As [`MessageStore::put_batch`], but the messages are only written by the next
+    /// [`MessageStore::write_enqueued`] or put of anybody, so that one write can serve many.
+    pub fn enqueue(&self, messages: &[Message<'_>]) -> PutFuture {
+        let outcome = self.pipeline.enqueue(messages);
         outcome.unwrap_or_else(|error| {
             Metrics::add(&self.pipeline.metrics.put_refused, messages.len().max(1));
             PutFuture::ready(Err(error))
         })
+    }
+
+    /// Writes what was enqueued, unless another thread is just writing: then that one does it.
+    pub fn write_enqueued(&self) {
+        self.pipeline.write_enqueued();
     }
 
     /// Reads messages of a queue.

@@ -20,6 +20,7 @@ use crate::dispatch::{Dispatch, Dispatched, Records};
 use crate::error::StoreError;
 use crate::index::{Index, IndexParts};
 use crate::mailbox::Mailbox;
+use crate::message_store::Threads;
 use crate::metrics::Metrics;
 use crate::pending::Pending;
 use crate::pipeline::Pipeline;
@@ -27,21 +28,13 @@ use crate::recovery::{Recovery, RecoveryReport};
 use crate::retention::Retention;
 use crate::running_flags::RunningFlags;
 
-/// A recovered store that nobody works on yet.
-pub(crate) struct Parts {
-    pub(crate) pipeline: Pipeline,
-    pub(crate) report: RecoveryReport,
-    pub(crate) appender: Appender,
-    pub(crate) dispatch: Dispatch,
-}
-
 /// Recovers the files and builds the parts of the store.
 pub(crate) fn recover(
     config: Arc<StoreConfig>,
     disk: Arc<dyn Disk>,
     clock: Arc<dyn Clock>,
-    was_clean: bool,
-) -> Result<Parts, StoreError> {
+    (was_clean, threads): (bool, Threads),
+) -> Result<(Pipeline, RecoveryReport), StoreError> {
     let root = &config.store_path_root_dir;
     let segment_bytes = config.mapped_file_size_commit_log;
     let log = CommitLog::open(Arc::clone(&disk), &config.store_path_commit_log, segment_bytes)?;
@@ -113,9 +106,11 @@ pub(crate) fn recover(
         to_dispatcher: Mailbox::new(),
         to_indexer: Mailbox::new(),
         to_keeper: Mailbox::new(),
-        stepped: Mutex::new(None),
+        threads,
+        appender: Mutex::new(appender),
+        dispatch: Mutex::new(dispatch),
     };
-    Ok(Parts { pipeline, report, appender, dispatch })
+    Ok((pipeline, report))
 }
 
 /// Refuses stores that would be read wrong.

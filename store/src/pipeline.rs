@@ -2,12 +2,17 @@
 //!
 //! ```text
 //! put (sender's thread: check, encode)
-//!   -> writer      numbers, one write for all that wait
+//!   -> appender    numbers, one write for all that wait
 //!   -> flusher     one fdatasync for all that wait      (SYNC_FLUSH: then answers the senders)
 //!   -> dispatcher  consume queue units, then tells those who wait for messages
 //! ```
-//! Under ASYNC_FLUSH the senders are answered and the dispatcher is fed by the writer, and the
-//! flusher follows after `flushIntervalCommitLog`. Beside this way, the keeper flushes consume
+//! Appender and dispatcher belong to whichever thread comes first, a sender's or the flusher; the
+//! others leave their work to it, and a thread of the store takes over from one that has served
+//! others long enough, or after an error. So a message under ASYNC_FLUSH changes no thread, and
+//! under load one write serves many.
+//!
+//! Under ASYNC_FLUSH the senders are answered after the write, and the flusher follows after
+//! `flushIntervalCommitLog`. Beside this way, the keeper flushes consume
 //! queues and index and deletes what is old, and the indexer follows the log.
 
 use std::sync::Arc;
@@ -31,12 +36,15 @@ use crate::error::{PutError, ReadError, StoreError};
 use crate::get::Get;
 use crate::index::{Built, Index, QueryRequest, QueryResult};
 use crate::mailbox::Mailbox;
+use crate::message_store::Threads;
 use crate::metrics::Metrics;
 use crate::pending::Pending;
 use crate::put::Put;
 use crate::retention::Retention;
 use crate::running_flags::RunningFlags;
 
+/// Turns that a thread takes one after the other, its own and those of others who came meanwhile.
+const TURNS_IN_A_ROW: usize = 8;
 /// Pause before a consume queue that could not be written is tried again.
 const DISPATCH_RETRY: Duration = Duration::from_secs(1);
 /// Pause before an index that could not be written is tried again.
@@ -72,8 +80,9 @@ pub(crate) struct Pipeline {
     pub(crate) to_indexer: Mailbox<()>,
     /// Closed to end the keeper.
     pub(crate) to_keeper: Mailbox<()>,
-    /// The work of the threads, when the caller does it.
-    pub(crate) stepped: Mutex<Option<(Appender, Dispatch)>>,
+    pub(crate) threads: Threads,
+    pub(crate) appender: Mutex<Appender>,
+    pub(crate) dispatch: Mutex<Dispatch>,
 }
 
 impl Pipeline {
@@ -81,15 +90,84 @@ impl Pipeline {
         Get { config: &self.config, log: &self.log }
     }
 
-    pub(crate) fn put(&self, messages: &[Message<'_>]) -> Result<PutFuture, PutError> {
+    /// Checks and encodes messages and leaves them to the next who writes.
+    pub(crate) fn enqueue(&self, messages: &[Message<'_>]) -> Result<PutFuture, PutError> {
         if let Some(reason) = self.flags.blocked() {
             return Err(PutError::NotWritable(reason));
         }
         let put = Put { config: &self.config, queues: &self.queues, pending: &self.pending };
         let (request, future) = put.request(messages)?;
         // A closed mailbox gives the request back, whose completion then says so.
-        let _ = self.to_writer.push(request);
+        let _ = self.to_writer.push_quietly(request);
         Ok(future)
+    }
+
+    /// Writes what waits, unless someone is just writing and will do it.
+    pub(crate) fn write_enqueued(&self) {
+        if self.threads == Threads::Stepped {
+            return;
+        }
+        let _guard = self.end_if_panicking("of a sender");
+        self.take_turns(&self.to_writer, || {
+            // Whoever has it looks again after giving it back.
+            let mut appender = self.appender.try_lock()?;
+            Some(self.append(&mut appender))
+        });
+        self.dispatch_written();
+    }
+
+    /// Makes readable what waits for it, unless someone is just doing so.
+    fn dispatch_written(&self) {
+        self.take_turns(&self.to_dispatcher, || {
+            let mut dispatch = self.dispatch.try_lock()?;
+            Some(self.dispatch_some(&mut dispatch))
+        });
+    }
+
+    /// Does `turn` until nothing waits in the mailbox, the work is someone else's (`None`), or it
+    /// is time for the reader of the mailbox to take over: after an error (`false`) or many turns.
+    fn take_turns<T>(&self, mailbox: &Mailbox<T>, turn: impl Fn() -> Option<bool>) {
+        for _ in 0..TURNS_IN_A_ROW {
+            if mailbox.is_empty() {
+                return;
+            }
+            match turn() {
+                None => return,
+                Some(true) => {}
+                Some(false) => break,
+            }
+        }
+        mailbox.wake();
+    }
+
+    /// The order of the mailbox is that of the log, so it is emptied by the holder of the appender.
+    fn append(&self, appender: &mut Appender) -> bool {
+        let mut requests = std::mem::take(&mut appender.requests);
+        self.to_writer.try_take(&mut requests);
+        appender.append(&mut requests, |group| self.after_write(group));
+        appender.requests = requests;
+        true
+    }
+
+    /// Returns false when consume queues cannot be written; it may be called again.
+    fn dispatch_some(&self, dispatch: &mut Dispatch) -> bool {
+        let mut groups = Vec::new();
+        if dispatch.is_idle() && self.to_dispatcher.try_take(&mut groups) {
+            dispatch.take(&mut groups);
+        }
+        match dispatch.run() {
+            Ok(()) => {
+                self.flags.set_dispatch_error(None);
+                let _ = self.to_indexer.push(());
+                true
+            }
+            Err(error) => {
+                let reason = format!("a consume queue cannot be written: {error}");
+                tracing::error!(reason, "trying again until it can");
+                self.flags.set_dispatch_error(Some(reason));
+                false
+            }
+        }
     }
 
     pub(crate) fn is_sync(&self) -> bool {
@@ -103,21 +181,23 @@ impl Pipeline {
             return;
         }
         let marker = group.marker();
-        let _ = self.to_dispatcher.push(group);
-        let _ = self.to_flusher.push(marker);
+        let _ = self.to_dispatcher.push_quietly(group);
+        let _ = self.to_flusher.replace(marker);
     }
 
     pub(crate) fn after_flush(&self, group: WrittenGroup) {
         if self.is_sync() {
-            let _ = self.to_dispatcher.push(group);
+            let _ = self.to_dispatcher.push_quietly(group);
         }
     }
 
-    pub(crate) fn run_writer(&self, mut appender: Appender) {
-        let mut requests = Vec::new();
-        while self.to_writer.take(&mut requests) {
-            appender.append(&mut requests, |group| self.after_write(group));
+    pub(crate) fn run_writer(&self) {
+        while self.to_writer.wait() {
+            self.append(&mut self.appender.lock());
+            self.dispatch_written();
         }
+        // A sender may still be writing.
+        let _appender = self.appender.lock();
         self.to_flusher.close();
     }
 
@@ -132,26 +212,24 @@ impl Pipeline {
                 groups.append(&mut more);
             }
             self.flusher.flush(&mut groups, |group| self.after_flush(group));
+            self.dispatch_written();
         }
         self.to_dispatcher.close();
     }
 
-    pub(crate) fn run_dispatcher(&self, mut dispatch: Dispatch) {
-        let mut groups = Vec::new();
-        while self.to_dispatcher.take(&mut groups) {
-            dispatch.take(&mut groups);
-            while let Err(error) = dispatch.run() {
-                let reason = format!("a consume queue cannot be written: {error}");
-                tracing::error!(reason, "trying again until it can");
-                self.flags.set_dispatch_error(Some(reason));
+    /// Takes over from those who would dispatch for too long, or cannot.
+    pub(crate) fn run_dispatcher(&self) {
+        while self.to_dispatcher.wait() {
+            let mut dispatch = self.dispatch.lock();
+            while !self.dispatch_some(&mut dispatch) {
                 if self.to_dispatcher.wait_closed(DISPATCH_RETRY) {
                     // The next start builds the queues from the log.
                     return self.to_indexer.close();
                 }
             }
-            self.flags.set_dispatch_error(None);
-            let _ = self.to_indexer.push(());
         }
+        // Another thread may still be dispatching.
+        let _dispatch = self.dispatch.lock();
         self.to_indexer.close();
     }
 
@@ -257,26 +335,17 @@ impl Pipeline {
     }
 
     pub(crate) fn step(&self) {
-        let mut stepped = self.stepped.lock();
-        let Some((appender, dispatch)) = stepped.as_mut() else { return };
-        let mut requests = Vec::new();
-        while self.to_writer.try_take(&mut requests) {
-            appender.append(&mut requests, |group| self.after_write(group));
+        if self.threads == Threads::Own {
+            return;
+        }
+        while !self.to_writer.is_empty() {
+            self.append(&mut self.appender.lock());
         }
         let mut groups = Vec::new();
         if self.to_flusher.try_take(&mut groups) {
             self.flusher.flush(&mut groups, |group| self.after_flush(group));
         }
-        if dispatch.is_idle() && self.to_dispatcher.try_take(&mut groups) {
-            dispatch.take(&mut groups);
-        }
-        match dispatch.run() {
-            Ok(()) => self.flags.set_dispatch_error(None),
-            Err(error) => {
-                let reason = format!("a consume queue cannot be written: {error}");
-                self.flags.set_dispatch_error(Some(reason));
-            }
-        }
+        self.dispatch_some(&mut self.dispatch.lock());
         while !self.index_some() && self.index.error().is_none() {}
     }
 }

@@ -192,7 +192,7 @@ impl Send<'_> {
             body: &self.request.body,
             properties: &properties,
         };
-        let put = self.broker.store.put(&message);
+        let put = self.broker.store.enqueue(std::slice::from_ref(&message));
         let (result, code) = stored(put, self.settings.sync_flush_timeout).await?;
         self.count(&topic.topic_name, 1, &result, incoming.message_type());
         Ok(self.stored_response(&result, code, queue_id, Some(unique_key)))
@@ -237,7 +237,7 @@ impl Send<'_> {
                 properties,
             })
             .collect();
-        let put = self.broker.store.put_batch(&messages);
+        let put = self.broker.store.enqueue(&messages);
         let (result, code) = stored(put, self.settings.sync_flush_timeout).await?;
         self.count(topic, messages.len(), &result, incoming.message_type());
         let unique_key = incoming.unique_key.map(str::to_owned);

@@ -88,6 +88,8 @@ pub(crate) struct Appender {
     allocated: i64,
     last_timestamp: i64,
     buffer: BytesMut,
+    /// Kept between calls of [`Appender::append`] for its memory.
+    pub(crate) requests: Vec<AppendRequest>,
 }
 
 impl Appender {
@@ -111,6 +113,7 @@ impl Appender {
             allocated: offset,
             last_timestamp,
             buffer,
+            requests: Vec::new(),
         }
     }
 
