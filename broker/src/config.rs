@@ -177,6 +177,11 @@ daemon::config! {
         /// Time between two looks at the disk and at expired files.
         clean_resource_interval("cleanResourceInterval"): Duration =
             Duration::from_secs(10), range(100, 3_600_000);
+        /// Commit log files that go each time, at most.
+        delete_file_batch_max("deleteFileBatchMax"): usize = 10, range(1, 10_000);
+        /// Pause after a commit log file was deleted.
+        delete_commit_log_files("deleteCommitLogFilesInterval"): Duration =
+            Duration::from_millis(100), range(0, 60_000);
         /// Bytes of consume queue that one pull looks at, at most.
         max_filter_message_size("maxFilterMessageSize"): usize = 16_000, range(20, 10_000_000);
         /// Bytes of new messages that one pull returns.
@@ -350,6 +355,8 @@ impl BrokerConfig {
             disk_space_warning_level_ratio: self.disk_space_warning_level_ratio,
             clean_file_forcibly_enable: self.clean_file_forcibly_enable,
             clean_resource_interval: self.clean_resource_interval,
+            delete_commit_log_files_interval: self.delete_commit_log_files,
+            delete_file_batch_max: self.delete_file_batch_max,
             max_filter_message_size: self.max_filter_message_size,
             max_transfer_bytes_on_message_in_memory: self.max_bytes_in_memory,
             max_transfer_count_on_message_in_memory: self.max_count_in_memory,

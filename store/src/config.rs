@@ -59,6 +59,10 @@ pub struct StoreConfig {
     pub clean_file_forcibly_enable: bool,
     /// `cleanResourceInterval`: time between two looks at the disk and at expired files.
     pub clean_resource_interval: Duration,
+    /// `deleteCommitLogFilesInterval`: pause after a commit log file was deleted.
+    pub delete_commit_log_files_interval: Duration,
+    /// `deleteFileBatchMax`: commit log files deleted each time.
+    pub delete_file_batch_max: usize,
     /// `maxFilterMessageSize`, divided by the size of a unit: units looked at by one read.
     pub max_filter_message_size: usize,
     /// `maxTransferBytesOnMessageInMemory`: bytes that one read returns from the newest messages.
@@ -114,6 +118,8 @@ impl StoreConfig {
             disk_space_warning_level_ratio: 90,
             clean_file_forcibly_enable: true,
             clean_resource_interval: Duration::from_secs(10),
+            delete_commit_log_files_interval: Duration::from_millis(100),
+            delete_file_batch_max: 10,
             max_filter_message_size: 16_000,
             max_transfer_bytes_on_message_in_memory: 256 << 10,
             max_transfer_count_on_message_in_memory: 32,

@@ -28,7 +28,7 @@ use crate::recovery::RecoveryReport;
 /// Who runs the store's work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Threads {
-    /// The store, on five threads of its own.
+    /// The store, on six threads of its own.
     Own,
     /// The caller, by [`MessageStore::step`]: nothing happens in between (tests and simulations).
     Stepped,
@@ -135,6 +135,7 @@ impl MessageStore {
         start("store-flusher", Box::new(Pipeline::run_flusher))?;
         start("store-dispatch", Box::new(Pipeline::run_dispatcher))?;
         start("store-indexer", Box::new(Pipeline::run_indexer))?;
+        start("store-watcher", Box::new(Pipeline::run_watcher))?;
         start("store-keeper", Box::new(Pipeline::run_keeper))
     }
 
@@ -337,13 +338,13 @@ impl MessageStore {
         ConfigFile::new(Arc::clone(&self.pipeline.disk), path)
     }
 
-    /// Deletes what is expired and looks at the disk, as the store does by itself every
-    /// `cleanResourceInterval`.
+    /// Looks at the disk and deletes what is expired, as the store does by itself every
+    /// `cleanResourceInterval`, but without a pause between files.
     ///
     /// # Errors
     /// The disk refuses.
     pub fn clean(&self) -> Result<(), StoreError> {
-        self.pipeline.retention.run(self.pipeline.clock.now_ms())
+        self.pipeline.retention.run(self.pipeline.clock.now_ms(), || false)
     }
 
     /// Makes log and queues durable up to here and writes the checkpoint.

@@ -37,8 +37,8 @@ pub(crate) fn recover(
 ) -> Result<(Pipeline, RecoveryReport), StoreError> {
     let root = &config.store_path_root_dir;
     let segment_bytes = config.mapped_file_size_commit_log;
-    let log = CommitLog::open(Arc::clone(&disk), &config.store_path_commit_log, segment_bytes)?;
-    let log = Arc::new(log);
+    let log = CommitLog::open(Arc::clone(&disk), &config.store_path_commit_log, segment_bytes);
+    let log = Arc::new(log?);
     let queues = Arc::new(ConsumeQueueTable::new(Arc::clone(&disk), &config));
     let checkpoint = Arc::new(Checkpoint::open(&*disk, root)?);
     let deleted = DeletedTopics::open(Arc::clone(&disk), &config)?;
@@ -57,15 +57,8 @@ pub(crate) fn recover(
     let dispatched = Arc::new(Dispatched::default());
     dispatched.set(report.log_end, report.last_store_timestamp);
     let dispatchers = Arc::new(RwLock::default());
-    let parts = IndexParts {
-        config: Arc::clone(&config),
-        disk: Arc::clone(&disk),
-        log: Arc::clone(&log),
-        checkpoint: Arc::clone(&checkpoint),
-        clock: Arc::clone(&clock),
-        metrics: Arc::clone(&metrics),
-    };
-    let index = Arc::new(Index::open(parts, report.log_end)?);
+    let files = (Arc::clone(&disk), Arc::clone(&log), Arc::clone(&checkpoint));
+    let index = open_index(Arc::clone(&config), files, (&clock, &metrics), report.log_end)?;
     let watch = || (Arc::clone(&flags), Arc::clone(&metrics));
     let appender =
         Appender::new(Arc::clone(&log), Arc::clone(&clock), watch(), report.last_store_timestamp);
@@ -111,6 +104,17 @@ pub(crate) fn recover(
         dispatch: Mutex::new(dispatch),
     };
     Ok((pipeline, report))
+}
+
+fn open_index(
+    config: Arc<StoreConfig>,
+    (disk, log, checkpoint): (Arc<dyn Disk>, Arc<CommitLog>, Arc<Checkpoint>),
+    (clock, metrics): (&Arc<dyn Clock>, &Arc<Metrics>),
+    log_end: i64,
+) -> Result<Arc<Index>, StoreError> {
+    let (clock, metrics) = (Arc::clone(clock), Arc::clone(metrics));
+    let parts = IndexParts { config, disk, log, checkpoint, clock, metrics };
+    Index::open(parts, log_end).map(Arc::new)
 }
 
 /// Refuses stores that would be read wrong.

@@ -12,8 +12,8 @@
 //! under load one write serves many.
 //!
 //! Under ASYNC_FLUSH the senders are answered after the write, and the flusher follows after
-//! `flushIntervalCommitLog`. Beside this way, the keeper flushes consume
-//! queues and index and deletes what is old, and the indexer follows the log.
+//! `flushIntervalCommitLog`. Beside this way, the keeper flushes consume queues and index and deletes
+//! what is old, the watcher looks at the disk, and the indexer follows the log.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -78,7 +78,7 @@ pub(crate) struct Pipeline {
     pub(crate) to_dispatcher: Mailbox<WrittenGroup>,
     /// Something was dispatched.
     pub(crate) to_indexer: Mailbox<()>,
-    /// Closed to end the keeper.
+    /// Closed to end the keeper and the watcher.
     pub(crate) to_keeper: Mailbox<()>,
     pub(crate) threads: Threads,
     pub(crate) appender: Mutex<Appender>,
@@ -285,13 +285,23 @@ impl Pipeline {
         self.index.query(request)
     }
 
+    /// Looks at the disk, also while the keeper deletes files.
+    pub(crate) fn run_watcher(&self) {
+        while !self.to_keeper.wait_closed(self.config.clean_resource_interval) {
+            if let Err(error) = self.retention.watch_disk() {
+                tracing::error!(%error, "the space of the disk is unknown");
+            }
+        }
+    }
+
     pub(crate) fn run_keeper(&self) {
         let flush_interval = self.config.flush_consume_queue_thorough_interval;
         let tick = self.config.clean_resource_interval.min(flush_interval);
         let mut since_flush = Duration::ZERO;
         while !self.to_keeper.wait_closed(tick) {
             since_flush += tick;
-            if let Err(error) = self.retention.run(self.clock.now_ms()) {
+            let pause = || self.to_keeper.wait_closed(self.config.delete_commit_log_files_interval);
+            if let Err(error) = self.retention.run(self.clock.now_ms(), pause) {
                 tracing::error!(%error, "old files could not be deleted");
             }
             let is_due = since_flush >= flush_interval;

@@ -1,7 +1,8 @@
 //! Deleting what is old, and watching how full the disk is.
 //!
-//! Files go one at a time, oldest first, never the newest, and never because someone has or has not
-//! read them. The disk is looked at before each, so a slow deletion does not hide that it fills up.
+//! Files go one at a time with a pause after each, because removing a large file keeps a disk busy;
+//! oldest first, never the newest, and never because someone has or has not read them. The disk is
+//! looked at by a thread of its own, so that a slow deletion does not hide that it fills up.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -15,8 +16,6 @@ use crate::index::Index;
 use crate::metrics::Metrics;
 use crate::running_flags::RunningFlags;
 
-/// Files deleted in one round (`deleteFileBatchMax`).
-const FILES_PER_ROUND_MAX: usize = 10;
 const HOUR_MS: i64 = 3_600_000;
 
 /// See the module.
@@ -42,12 +41,17 @@ enum Reason {
 }
 
 impl Retention {
-    /// One round: looks at the disk, then deletes what may go.
-    pub(crate) fn run(&self, now_ms: i64) -> Result<(), StoreError> {
-        for _ in 0..FILES_PER_ROUND_MAX {
+    /// One round: looks at the disk, then deletes what may go. Calls `pause` after each file, which
+    /// says whether to stop.
+    pub(crate) fn run(
+        &self,
+        now_ms: i64,
+        mut pause: impl FnMut() -> bool,
+    ) -> Result<(), StoreError> {
+        for _ in 0..self.config.delete_file_batch_max {
             let used = self.watch_disk()?;
             let Some(reason) = self.reason(used, now_ms) else { break };
-            if !self.delete_oldest(reason, now_ms)? {
+            if !self.delete_oldest(reason, now_ms)? || pause() {
                 break;
             }
         }

@@ -145,6 +145,40 @@ fn a_full_disk_loses_its_oldest_files_before_their_time() {
     assert!(store.min_offset("t", 0) > 8);
 }
 
+fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
+    let begin = std::time::Instant::now();
+    while !holds() {
+        assert!(begin.elapsed() < Duration::from_secs(30), "still not: {what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn the_disk_is_watched_while_files_go_one_at_a_time() {
+    let mut bed = Bed::new();
+    bed.config.delete_when = (0..24).collect();
+    bed.config.clean_resource_interval = Duration::from_millis(1);
+    bed.config.delete_commit_log_files_interval = Duration::from_secs(3600);
+    let disk = Arc::new(bed.disk.clone());
+    let clock = Arc::clone(&bed.clock) as Arc<dyn store::clock::Clock>;
+    let opened = MessageStore::open_on(bed.config.clone(), disk, clock, Threads::Own);
+    let (store, _) = opened.unwrap();
+    for _ in 0..20 {
+        store.put(&message("t", 0, &[7; 2000])).wait().unwrap();
+    }
+    bed.set_hour(6);
+    let deleted = || store.stats().metrics.deleted_segments;
+    wait_until("the first file is deleted", || deleted() == 1);
+    // The next one would go in an hour.
+    bed.disk.set_full(true);
+    wait_until("the full disk is noticed", || store.check_writable().is_err());
+    bed.disk.set_full(false);
+    wait_until("the space is noticed", || store.check_writable().is_ok());
+    store.put(&message("t", 0, b"x")).wait().unwrap();
+    assert_eq!(deleted(), 1);
+    store.shutdown().unwrap();
+}
+
 #[test]
 fn after_a_failed_flush_nothing_is_acknowledged_any_more() {
     let bed = Bed::new();
