@@ -1,8 +1,8 @@
 //! The index of message keys: finds messages of a topic by unique id or key.
 //!
-//! Files of one size in Apache's format (see [`crate::index_file`]), of which only the newest grows.
-//! Its slots are kept in memory, because they change at random places; its entries are appended.
-//! Slots and header are written when it is flushed, the header last, so whatever a crash leaves
+//! Files of one size in Apache's format (see `index_file.rs`), of which only the newest grows. Its
+//! slots are kept in memory, because they change at random places; its entries are appended. Slots
+//! and header are written when it is flushed, the header last, so whatever a crash leaves
 //! behind the header's count does not count.
 //!
 //! The index follows the log with a position of its own. What is missing at the start (no file,

@@ -2,10 +2,12 @@
 //!
 //! | part | content |
 //! |---|---|
-//! | header, 40 bytes | begin and end time, begin and end offset (i64 each), slots in use, count (i32 each) |
-//! | slots, 4 bytes each | number of the newest entry whose hash falls into the slot, 0: none |
-//! | entries, 20 bytes each | hash i32, offset i64, seconds since the begin time i32, number of the entry before it in the same slot i32 |
+//! | header | begin and end time, begin and end offset (i64), slots in use, count (i32) |
+//! | slots | i32: number of the newest entry whose hash falls into the slot, 0: none |
+//! | entries | hash i32, offset i64, seconds since the begin time i32, previous i32 |
 //!
+//! `previous` is the number of the entry before it in the same slot. A header has 40 bytes, a slot
+//! 4, an entry 20.
 //! All integers are big-endian. Entry 0 is never used, so the count of an empty file is 1. Times
 //! are store times in epoch milliseconds; begin and end are those of the first and last entry.
 

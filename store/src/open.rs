@@ -71,16 +71,7 @@ pub(crate) fn recover(
     );
     let pipeline = Pipeline {
         flusher: Flusher::new(Arc::clone(&log), Arc::clone(&checkpoint), watch()),
-        retention: Retention {
-            config: Arc::clone(&config),
-            disk: Arc::clone(&disk),
-            log: Arc::clone(&log),
-            queues: Arc::clone(&queues),
-            index: Arc::clone(&index),
-            flags: Arc::clone(&flags),
-            metrics: Arc::clone(&metrics),
-            cleaned_to: AtomicI64::new(report.log_min),
-        },
+        retention: retention(&config, (&disk, &log), (&queues, &index), watch()),
         pending: Pending::new(config.put_pending_bytes_max, config.put_pending_messages_max),
         config,
         disk,
@@ -104,6 +95,24 @@ pub(crate) fn recover(
         dispatch: Mutex::new(dispatch),
     };
     Ok((pipeline, report))
+}
+
+fn retention(
+    config: &Arc<StoreConfig>,
+    (disk, log): (&Arc<dyn Disk>, &Arc<CommitLog>),
+    (queues, index): (&Arc<ConsumeQueueTable>, &Arc<Index>),
+    (flags, metrics): (Arc<RunningFlags>, Arc<Metrics>),
+) -> Retention {
+    Retention {
+        config: Arc::clone(config),
+        disk: Arc::clone(disk),
+        log: Arc::clone(log),
+        queues: Arc::clone(queues),
+        index: Arc::clone(index),
+        flags,
+        metrics,
+        cleaned_to: AtomicI64::new(log.min_offset()),
+    }
 }
 
 fn open_index(
