@@ -64,7 +64,7 @@ fn may_be_held(request: &RemotingCommand) -> bool {
     is_pull && flags.is_some_and(|flags| flags & pull_sys_flag::SUSPEND != 0)
 }
 
-/// The table of requests.
+/// The table of requests: the frequent ones.
 async fn answer(broker: &Arc<Broker>, context: &Context, request: &RemotingCommand) -> Answer {
     use RequestCode as Code;
 
@@ -72,10 +72,20 @@ async fn answer(broker: &Arc<Broker>, context: &Context, request: &RemotingComma
         Code::SEND_MESSAGE | Code::SEND_MESSAGE_V2 | Code::SEND_BATCH_MESSAGE => {
             send::send(broker, context, request).await
         }
+        Code::PULL_MESSAGE | Code::LITE_PULL_MESSAGE => pull::pull(broker, request).await,
+        // Each message would otherwise move the memory that the largest of them needs.
+        _ => Box::pin(answer_rare(broker, context, request)).await,
+    }
+}
+
+/// The table of requests: all others.
+async fn answer_rare(broker: &Arc<Broker>, context: &Context, request: &RemotingCommand) -> Answer {
+    use RequestCode as Code;
+
+    match request.request_code() {
         Code::CONSUMER_SEND_MSG_BACK => send_back::send_back(broker, request).await,
         Code::END_TRANSACTION => send::end_transaction(),
 
-        Code::PULL_MESSAGE | Code::LITE_PULL_MESSAGE => pull::pull(broker, request).await,
         Code::QUERY_CONSUMER_OFFSET => offset::query(broker, request),
         Code::UPDATE_CONSUMER_OFFSET => offset::update(broker, request),
         Code::GET_MAX_OFFSET => offset::max(broker, request),
