@@ -58,7 +58,8 @@ async fn messages_are_found_by_key_and_unique_id() {
     // The broker has given it an id.
     let answer = client.ask(RequestCode::QUERY_MESSAGE, &by_key("t", "a")).await;
     let first = MessageExt::decode_all(&answer.body, 1 << 20).expect("messages").remove(0);
-    assert_eq!(query(&client, &unique("t", &first.msg_id())).await, ["first"]);
+    let id = first.msg_id();
+    assert_eq!(query(&client, &unique("t", &id)).await, ["first"]);
     assert_eq!(query(&client, &unique("t", "id")).await, ["second"]);
     assert_eq!(query(&client, &unique("u", "id")).await, [""; 0], "it is a key there");
     let unique = QueryMessageRequestHeader { index_type: Some("U".into()), ..by_key("t", "id") };
