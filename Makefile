@@ -11,13 +11,23 @@ DENY_VERSION := 0.20.2
 SERVERS := -p namesrv -p broker -p operator -p rmq
 STEP = @printf '\n== %s\n'
 
+# Rounds of `make crash`, and seconds that `make fuzz` gives each of its targets.
+ROUNDS ?= 100
+POINTS ?= $(ROUNDS)
+SECONDS ?= 600
+TARGETS ?=
+CRASH := E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test crash -- --nocapture \
+	--test-threads=1
+
 .PHONY: help build demo demo-kubernetes test check unit stock-clients kubernetes bench overload \
-        namesrv-size clean
+        namesrv-size faults fuzz-smoke crash fuzz clean
 
 help:
 	@echo 'make demo              a cluster on this machine; send, consume, see the result'
 	@echo 'make demo-kubernetes   the operator and a cluster on a real Kubernetes on this machine'
 	@echo 'make test              every check and test, with stock clients and a real Kubernetes'
+	@echo 'make crash ROUNDS=n    kill -9, loss of power, a full disk and a bad network, n times'
+	@echo 'make fuzz SECONDS=n    the fuzz targets, n seconds each; TARGETS="frames store" picks'
 	@echo 'make bench             the stock Java client against our broker and Apache'"'"'s, in turn'
 	@echo 'make overload          more load than the broker can take; OVERLOAD_SECONDS=300 for long'
 	@echo 'make namesrv-size      50,000 topics, 10 broker names, 2,000 connections'
@@ -30,11 +40,20 @@ build:
 demo: build
 	deploy/demo.sh $(TARGET)/release
 
-demo-kubernetes: build
+demo-# The short form of `crash`.
+faults: build
+	$(STEP) 'kill -9, loss of power, a full disk and a bad network under load'
+	$(CRASH)
+
+fuzz-smoke:
+	$(STEP) 'Fuzz targets, 45 s each'
+	fuzz/run.sh 45
+
+kubernetes: build
 	e2e/kubernetes/demo.sh
 
 # In the order in which a failure is cheapest to find.
-test: check unit stock-clients overload kubernetes
+test: check unit faults fuzz-smoke stock-clients overload kubernetes
 	$(STEP) 'All tests passed'
 
 check: $(TOOLS)/deny-$(DENY_VERSION)
@@ -50,9 +69,27 @@ stock-clients: build
 	$(STEP) 'Stock Java and Go clients and mqadmin against local mode'
 	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test java_local -- --nocapture
 
+# The short form of `crash`.
+faults: build
+	$(STEP) 'kill -9, loss of power, a full disk and a bad network under load'
+	$(CRASH)
+
+fuzz-smoke:
+	$(STEP) 'Fuzz targets, 45 s each'
+	fuzz/run.sh 45
+
 kubernetes: build
 	$(STEP) 'A real Kubernetes: install, send, change, grow, kill, delete'
 	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test kubernetes -- --nocapture
+
+crash: build
+	$(STEP) '$(ROUNDS) rounds of kill -9 and $(POINTS) losses of power under load, and more'
+	CRASH_ROUNDS=$(ROUNDS) CRASH_POINTS=$(POINTS) $(CRASH)
+	CRASH_SEEDS=$(ROUNDS)0 cargo test --locked -p store --test crash -- --nocapture
+
+fuzz:
+	$(STEP) 'Fuzz targets, $(SECONDS) s each'
+	fuzz/run.sh $(SECONDS) $(TARGETS)
 
 bench: build
 	e2e/peers/bench.sh $(TARGET)/release $(TARGET)/bench

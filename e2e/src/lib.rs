@@ -5,12 +5,18 @@
 //! for Kubernetes root on Linux; what they fetch or build themselves is kept under
 //! `~/.cache/rocketmq-rs`. Nothing here touches a cluster or a process that it did not start.
 
+pub mod consumption;
 pub mod java;
 pub mod kubernetes;
+pub mod ledger;
+pub mod load;
 pub mod local;
 pub mod process;
 pub mod programs;
+pub mod queue_reader;
+pub mod random;
 pub mod scenario;
+pub mod server;
 
 use std::sync::OnceLock;
 use std::time::Instant;

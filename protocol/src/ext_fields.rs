@@ -4,6 +4,10 @@ use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
+/// Fields that a frame may have. Java sends a few dozen. A field takes several times its bytes, and
+/// who sets or looks for one compares it with all others.
+pub const FIELDS_MAX: usize = 1_024;
+
 /// Extension fields of a frame, in the order in which they were read or added.
 ///
 /// A frame has at most a few dozen, so a scan of a small vector beats a hash map, and the order of

@@ -200,6 +200,23 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_full_of_fields_is_refused_early() {
+        for serialize_type in [SerializeType::Json, SerializeType::RocketMq] {
+            let mut command = RemotingCommand { serialize_type, ..RemotingCommand::default() };
+            for number in 0..1_024 {
+                command.ext_fields.push(number.to_string(), "x");
+            }
+            let mut buffer = BytesMut::new();
+            encode(&command, &mut buffer).unwrap();
+            assert_eq!(decode(&mut buffer, usize::MAX), Ok(Some(command.clone())));
+            command.ext_fields.push("more", "x");
+            encode(&command, &mut buffer).unwrap();
+            let error = decode(&mut buffer, usize::MAX).unwrap_err().to_string();
+            assert!(error.contains("extension fields"), "{error}");
+        }
+    }
+
+    #[test]
     fn wrong_lengths_are_refused() {
         let check = |bytes: &[u8]| decode(&mut BytesMut::from(bytes), 1024).unwrap_err();
         assert_eq!(check(&[0xFF; 8]), FrameError::BadLength(-1));

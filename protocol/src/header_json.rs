@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, Visitor};
 
 use crate::command::{LanguageCode, RemotingCommand, SerializeType};
-use crate::ext_fields::ExtFields;
+use crate::ext_fields::{ExtFields, FIELDS_MAX};
 use crate::frame::FrameError;
 
 /// Room for the fields of a usual message.
@@ -104,6 +104,10 @@ fn ext_fields<'de, D: Deserializer<'de>>(deserializer: D) -> Result<ExtFields, D
             let mut fields = ExtFields::with_capacity(EXT_FIELDS_BYTES);
             while let Some(Text(key)) = map.next_key()? {
                 map.next_value_seed(Value { key: &key, fields: &mut fields })?;
+                if fields.len() > FIELDS_MAX {
+                    let text = format!("more than {FIELDS_MAX} extension fields");
+                    return Err(A::Error::custom(text));
+                }
             }
             Ok(fields)
         }

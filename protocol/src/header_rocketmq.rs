@@ -8,7 +8,7 @@
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 
 use crate::command::{LanguageCode, RemotingCommand, SerializeType};
-use crate::ext_fields::ExtFields;
+use crate::ext_fields::{ExtFields, FIELDS_MAX};
 use crate::frame::FrameError;
 
 const FIXED_BYTES: usize = 17;
@@ -32,6 +32,9 @@ pub(crate) fn decode(header: &[u8]) -> Result<RemotingCommand, FrameError> {
         let value = text(take_i32(&mut fields, "value length does not fit")?, "value")?;
         if let (Some(key), Some(value)) = (key, value) {
             ext_fields.push_copied(key, value);
+        }
+        if ext_fields.len() > FIELDS_MAX {
+            return Err(FrameError::Binary("more than 1,024 extension fields"));
         }
     }
     Ok(RemotingCommand {
