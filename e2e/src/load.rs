@@ -116,9 +116,14 @@ impl Load {
         self.shared.gate.send_replace(Gate::Open);
     }
 
+    /// Sends nothing new.
+    pub fn pause(&self) {
+        self.shared.gate.send_replace(Gate::Closed);
+    }
+
     /// Sends nothing new, and waits until every send under way has ended somehow.
     pub async fn close(&self) -> Result<()> {
-        self.shared.gate.send_replace(Gate::Closed);
+        self.pause();
         let began = Instant::now();
         while self.shared.busy.load(Ordering::Acquire) > 0 {
             ensure!(began.elapsed() < QUIET, "sends do not end within {QUIET:?}");

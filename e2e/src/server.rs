@@ -1,6 +1,7 @@
 //! A name server and a broker as processes of their own, which a test kills, pauses, stops and
 //! starts again on the same directory.
 
+use std::fmt::Display;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
@@ -35,8 +36,8 @@ impl Server {
     /// A name server; not started yet. Its log goes to `directory`.
     pub fn namesrv(directory: &Path) -> Result<Self> {
         let mut server = Self::new("rocketmq-namesrv", "namesrv", directory)?;
-        server.set("healthPort", server.health_port());
-        server.set("kvConfigPath", directory.join("kvConfig.json").display());
+        server.set("healthPort", &server.health_port());
+        server.set("kvConfigPath", &directory.join("kvConfig.json").display());
         Ok(server)
     }
 
@@ -44,13 +45,13 @@ impl Server {
     /// not started yet. Its log goes to `directory`.
     pub fn broker(directory: &Path, store: &Path, name_server: &str) -> Result<Self> {
         let mut server = Self::new("rocketmq-broker", "broker", directory)?;
-        server.set("metricsPromExporterPort", server.health_port());
-        server.set("storePathRootDir", store.display());
-        server.set("namesrvAddr", name_server);
-        server.set("brokerName", "broker-a");
-        server.set("brokerIP1", "127.0.0.1");
-        server.set("fastListenPort", free_port()?);
-        server.set("flushDiskType", "SYNC_FLUSH");
+        server.set("metricsPromExporterPort", &server.health_port());
+        server.set("storePathRootDir", &store.display());
+        server.set("namesrvAddr", &name_server);
+        server.set("brokerName", &"broker-a");
+        server.set("brokerIP1", &"127.0.0.1");
+        server.set("fastListenPort", &free_port()?);
+        server.set("flushDiskType", &"SYNC_FLUSH");
         Ok(server)
     }
 
@@ -65,8 +66,8 @@ impl Server {
             health: format!("127.0.0.1:{health}"),
             process: None,
         };
-        server.set("bindAddress", "127.0.0.1");
-        server.set("listenPort", port);
+        server.set("bindAddress", &"127.0.0.1");
+        server.set("listenPort", &port);
         Ok(server)
     }
 
@@ -75,7 +76,7 @@ impl Server {
     }
 
     /// Sets a key for the next start.
-    pub fn set(&mut self, key: &str, value: impl ToString) {
+    pub fn set(&mut self, key: &str, value: &dyn Display) {
         self.keys.retain(|(other, _)| other != key);
         self.keys.push((key.to_owned(), value.to_string()));
     }

@@ -5,9 +5,8 @@
 use bytes::BytesMut;
 use libfuzzer_sys::fuzz_target;
 use protocol::body::{
-    ConsumeStats, ConsumerConnection, ConsumerOffsetTable, GroupList, KvTable,
-    LockBatchRequestBody, ResetOffsetBody, SubscriptionGroupWrapper, TopicConfigTable, TopicList,
-    TopicStatsTable,
+    ConsumeStats, ConsumerConnection, ConsumerOffsetTable, GroupList, KvTable, LockBatchRequest,
+    ResetOffsetBody, SubscriptionGroupWrapper, TopicConfigTable, TopicList, TopicStatsTable,
 };
 use protocol::heartbeat::HeartbeatData;
 use protocol::register_broker::RegisterBrokerBody;
@@ -59,7 +58,7 @@ fuzz_target!(|input: &[u8]| {
         9 => table::<SubscriptionGroupWrapper>(body),
         10 => table::<TopicStatsTable>(body),
         11 => table::<ConsumeStats>(body),
-        12 => table::<LockBatchRequestBody>(body),
+        12 => table::<LockBatchRequest>(body),
         13 => table::<ConsumerConnection>(body),
         14 => table::<ResetOffsetBody>(body),
         15 => table::<KvTable>(body),

@@ -54,15 +54,15 @@ impl Bed {
         let mut namesrv = Server::namesrv(directory.path())?;
         namesrv.start(READY)?;
         let mut broker = Server::broker(directory.path(), &store, namesrv.address())?;
-        broker.set("mappedFileSizeCommitLog", 16 << 20);
-        broker.set("mappedFileSizeConsumeQueue", 20 * 20_000);
-        broker.set("flushConsumerOffsetInterval", 200);
+        broker.set("mappedFileSizeCommitLog", &(16 << 20));
+        broker.set("mappedFileSizeConsumeQueue", &(20 * 20_000));
+        broker.set("flushConsumerOffsetInterval", &200);
         // The test's file systems are small and full on purpose.
-        broker.set("cleanFileForciblyEnable", false);
-        broker.set("diskSpaceWarningLevelRatio", 98);
+        broker.set("cleanFileForciblyEnable", &false);
+        broker.set("diskSpaceWarningLevelRatio", &98);
         for memory in ["InMemory", "InDisk"] {
-            broker.set(&format!("maxTransferCountOnMessage{memory}"), 1_000);
-            broker.set(&format!("maxTransferBytesOnMessage{memory}"), 1 << 20);
+            broker.set(&format!("maxTransferCountOnMessage{memory}"), &1_000);
+            broker.set(&format!("maxTransferBytesOnMessage{memory}"), &(1 << 20));
         }
         Ok(Self { runtime, _directory: directory, store, namesrv, broker })
     }

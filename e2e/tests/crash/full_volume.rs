@@ -107,10 +107,10 @@ fn a_full_volume_refuses_messages_and_nothing_else() -> Result<()> {
 
 fn run(volume: &Mounted) -> Result<()> {
     let mut bed = Bed::make(Some(&volume.at.join("store")))?;
-    bed.broker.set("mappedFileSizeCommitLog", 4 << 20);
-    bed.broker.set("maxMessageSize", 1 << 20);
-    bed.broker.set("cleanResourceInterval", 200);
-    bed.broker.set("diskSpaceWarningLevelRatio", 90);
+    bed.broker.set("mappedFileSizeCommitLog", &(4 << 20));
+    bed.broker.set("maxMessageSize", &(1 << 20));
+    bed.broker.set("cleanResourceInterval", &200);
+    bed.broker.set("diskSpaceWarningLevelRatio", &90);
     bed.broker.start(READY)?;
     let mut clients = bed.clients(bed.namesrv.address(), RATE)?;
     let outcome = phases(volume, &mut bed, &mut clients);
@@ -160,7 +160,7 @@ fn phases(volume: &Mounted, bed: &mut Bed, clients: &mut Clients) -> Result<()> 
 /// The broker's own rule would refuse before the file system does.
 fn restart_without_watermark(bed: &mut Bed) -> Result<()> {
     bed.broker.stop()?;
-    bed.broker.set("diskSpaceWarningLevelRatio", 100);
+    bed.broker.set("diskSpaceWarningLevelRatio", &100);
     bed.broker.start(READY).map(drop)
 }
 

@@ -100,10 +100,7 @@ fn play(bed: &mut Bed, clients: &mut Clients, random: &mut Random, number: u64) 
     clients.load.open();
     std::thread::sleep(random.millis(150, 1_200));
     end_life(bed, way, random)?;
-    bed.runtime.block_on(clients.load.close())?;
-    let acked = clients.load.acked() - acked;
-    let failed = clients.load.counts().failed.load(Ordering::Relaxed) - failed;
-    ensure!(acked > 0, "nothing was acknowledged: {:?}", clients.load.take_error());
+    clients.load.pause();
     let on_disk = bed.offsets_on_disk()?;
     if way == Way::KillAtStart {
         for _ in 0..=random.below(2) {
@@ -113,6 +110,11 @@ fn play(bed: &mut Bed, clients: &mut Clients, random: &mut Random, number: u64) 
         }
     }
     let ready = bed.broker.start(READY)?;
+    // What is under way is tried again until it is stored or its time is over.
+    bed.runtime.block_on(clients.load.close())?;
+    let acked = clients.load.acked() - acked;
+    let failed = clients.load.counts().failed.load(Ordering::Relaxed) - failed;
+    ensure!(acked > 0, "nothing was acknowledged: {:?}", clients.load.take_error());
     bed.runtime.block_on(async {
         if number.is_multiple_of(FULL_CHECK) {
             clients.verify_all().await?;

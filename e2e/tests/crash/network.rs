@@ -51,8 +51,8 @@ fn clients_recover_from_a_bad_network_and_leave_nothing_behind() -> Result<()> {
     let mut random = Random::new(seed);
     let mut bed = Bed::make(None)?;
     // Clients are told the relay's address, which is the broker's port at another address.
-    bed.broker.set("brokerIP1", "127.0.0.2");
-    bed.broker.set("serverChannelMaxIdleTimeSeconds", 3);
+    bed.broker.set("brokerIP1", &"127.0.0.2");
+    bed.broker.set("serverChannelMaxIdleTimeSeconds", &3);
     bed.broker.start(READY)?;
     let relay = bed.broker.address().replace("127.0.0.1", "127.0.0.2");
     let namesrv = format!("127.0.0.1:{}", free_port()?);

@@ -59,13 +59,13 @@ impl Volume {
     fn start(seed: u64, flush: &str) -> Result<Self> {
         let mut bed = Bed::make(None)?;
         std::fs::create_dir(&bed.store)?;
-        bed.broker.set("flushDiskType", flush);
+        bed.broker.set("flushDiskType", &flush);
         // Small, so that files are rolled too.
-        bed.broker.set("mappedFileSizeCommitLog", 1 << 20);
-        bed.broker.set("mappedFileSizeConsumeQueue", 20 * 500);
-        bed.broker.set("maxMessageSize", 64 << 10);
+        bed.broker.set("mappedFileSizeCommitLog", &(1 << 20));
+        bed.broker.set("mappedFileSizeConsumeQueue", &(20 * 500));
+        bed.broker.set("maxMessageSize", &(64 << 10));
         // How soon it sees that there is space again.
-        bed.broker.set("cleanResourceInterval", 500);
+        bed.broker.set("cleanResourceInterval", &500);
         let mounted = LossyFs::mount(SimDisk::new(seed), &bed.store)?;
         bed.broker.start(READY)?;
         Ok(Self { bed, mounted: Some(mounted) })
@@ -165,7 +165,7 @@ fn play(
     let disk = volume.disk()?;
     disk.clear_faults();
     volume.cut(random.below(4) == 0)?;
-    volume.bed.runtime.block_on(clients.load.close())?;
+    clients.load.pause();
     if strike == Strike::PowerAtStart {
         for _ in 0..=random.below(2) {
             volume.disk()?.order_fault(random.below(40), Fault::Crash);
@@ -176,6 +176,7 @@ fn play(
         }
     }
     volume.bed.broker.start(READY)?;
+    volume.bed.runtime.block_on(clients.load.close())?;
     volume.bed.runtime.block_on(async {
         if number.is_multiple_of(FULL_CHECK) {
             clients.verify_all().await?;
