@@ -252,8 +252,10 @@ pub(crate) fn upper_snake(key: &str) -> String {
 /// The known name nearest to `wrong`, when it is near enough to be what was meant.
 pub fn nearest<'a>(wrong: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let wrong = wrong.to_lowercase();
-    let limit = (wrong.chars().count() / 4).clamp(1, 4);
+    let limit = (wrong.len() / 4).clamp(1, 4);
+    // A difference in length is the least that the distance can be, and much cheaper to see.
     known
+        .filter(|name| name.len().abs_diff(wrong.len()) <= limit)
         .map(|name| (distance(&wrong, &name.to_lowercase()), name))
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)

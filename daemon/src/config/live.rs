@@ -10,6 +10,11 @@ use super::load::{NoEffect, nearest_key, shown, suggestion};
 use super::{Config, Loaded};
 use crate::properties;
 
+/// Bytes of one update. All keys with their values have a few thousand.
+const TEXT_BYTES_MAX: usize = 256 << 10;
+/// Reasons that one refusal names; it travels as a remark.
+const ERRORS_MAX: usize = 50;
+
 /// One changed key, for the log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Change {
@@ -33,9 +38,11 @@ pub enum UpdateError {
     Value { key: &'static str, value: String, expected: String },
     #[error("{0}")]
     Contradiction(String),
+    #[error("the text has {bytes} bytes, at most {TEXT_BYTES_MAX} are read")]
+    TooLong { bytes: usize },
 }
 
-/// Every reason why an update was refused, separated by `; ` when printed (it travels as a remark).
+/// The first reasons why an update was refused, separated by `; ` when printed (it travels as a remark).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpdateErrors(pub Vec<UpdateError>);
 
@@ -89,13 +96,18 @@ impl<C: Config> Live<C> {
     /// Applies `key=value` lines: all of them, or none if any is wrong. A cold key may be named
     /// with the value that it already has (tools send whole configurations back).
     pub fn update(&self, text: &[u8]) -> Result<Vec<Change>, UpdateErrors> {
-        let entries = properties::parse(text)
-            .map_err(|errors| UpdateErrors(errors.into_iter().map(UpdateError::from).collect()))?;
+        if text.len() > TEXT_BYTES_MAX {
+            return Err(UpdateErrors(vec![UpdateError::TooLong { bytes: text.len() }]));
+        }
+        let entries = properties::parse(text).map_err(|errors| {
+            let errors = errors.into_iter().map(UpdateError::from);
+            UpdateErrors(errors.take(ERRORS_MAX).collect())
+        })?;
         let _updating = self.updating.lock();
         let before = self.get();
         let mut after = C::clone(&before);
-        let mut errors: Vec<UpdateError> =
-            entries.iter().filter_map(|entry| self.apply(&mut after, entry).err()).collect();
+        let errors = entries.iter().filter_map(|entry| self.apply(&mut after, entry).err());
+        let mut errors: Vec<UpdateError> = errors.take(ERRORS_MAX).collect();
         if errors.is_empty() {
             let contradictions = (self.check)(&after);
             errors.extend(contradictions.into_iter().map(UpdateError::Contradiction));
@@ -179,6 +191,15 @@ mod tests {
         assert!(live.get().trace_on);
         let malformed = live.update(b"traceOn=\\u1").expect_err("malformed").to_string();
         assert!(malformed.starts_with("line 1: malformed escape"), "{malformed}");
+    }
+
+    #[test]
+    fn a_flood_of_wrong_keys_is_refused_in_few_words() {
+        let live = Live::new(loader().load().expect("defaults"));
+        let refused = live.update(&b"a\n".repeat(1_000)).expect_err("unknown keys");
+        assert_eq!(refused.0.len(), ERRORS_MAX);
+        let refused = live.update(&b"a\n".repeat(TEXT_BYTES_MAX)).expect_err("too long");
+        assert_eq!(refused.0, [UpdateError::TooLong { bytes: 2 * TEXT_BYTES_MAX }]);
     }
 
     #[test]
