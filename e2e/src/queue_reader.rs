@@ -1,7 +1,7 @@
 //! Reads queues and offsets straight from a broker, past the consumers whose work is checked.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use protocol::command::RemotingCommand;
@@ -18,6 +18,9 @@ use remoting::{Limits, NoRequests, RemotingClient, RemotingMetrics};
 use crate::ledger::{Check, Ledger};
 
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for what is acknowledged to be readable.
+const READABLE: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(10);
 const BODY_BYTES_MAX: usize = 16 << 20;
 /// Messages that one pull asks for.
 const PULL_MESSAGES: i32 = 1_000;
@@ -86,7 +89,7 @@ impl QueueReader {
         ledger: &Ledger,
         check: &mut Check,
     ) -> Result<()> {
-        let end = self.max_offset(topic, queue_id).await?;
+        let end = self.readable_end(topic, queue_id, ledger.acked_end(queue_id)).await?;
         while check.next_offset(queue_id) < end {
             let from = check.next_offset(queue_id);
             let messages = self.pull(topic, queue_id, from).await;
@@ -98,6 +101,19 @@ impl QueueReader {
         }
         check.end(ledger, queue_id);
         Ok(())
+    }
+
+    /// The end of a queue, once it is at `least` or some time has passed: a message is acknowledged
+    /// a moment before it can be read.
+    async fn readable_end(&self, topic: &str, queue_id: i32, least: i64) -> Result<i64> {
+        let began = Instant::now();
+        loop {
+            let end = self.max_offset(topic, queue_id).await?;
+            if end >= least || began.elapsed() > READABLE {
+                return Ok(end);
+            }
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     async fn pull(&self, topic: &str, queue_id: i32, offset: i64) -> Result<Vec<MessageExt>> {

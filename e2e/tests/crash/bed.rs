@@ -20,6 +20,8 @@ pub(crate) const GROUP: &str = "accounting";
 pub(crate) const QUEUES: i32 = 4;
 /// Time for a server to be ready, on a machine that does other things too.
 pub(crate) const READY: Duration = Duration::from_secs(30);
+/// Time for clients to send again after a fault.
+const ACKED: Duration = Duration::from_secs(30);
 /// Time for the group to have everything at the end.
 const CONSUMED: Duration = Duration::from_secs(60);
 const SEND_TIMEOUT: Duration = Duration::from_millis(1_500);
@@ -153,6 +155,18 @@ impl Clients {
             offsets.push(offset);
         }
         Ok(offsets)
+    }
+
+    /// Waits until so many more messages are acknowledged; returns how long that took.
+    pub(crate) fn await_acked(&self, more: usize) -> Result<Duration> {
+        let acked = self.load.acked();
+        let outcome =
+            wait_until(
+                "messages are acknowledged",
+                ACKED,
+                || Ok(self.load.acked() >= acked + more),
+            );
+        outcome.with_context(|| format!("the last refusal: {:?}", self.load.take_error()))
     }
 
     /// Waits until the group was given everything.

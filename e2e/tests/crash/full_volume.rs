@@ -122,7 +122,7 @@ fn run(volume: &Mounted) -> Result<()> {
 fn phases(volume: &Mounted, bed: &mut Bed, clients: &mut Clients) -> Result<()> {
     say("the watermark");
     clients.load.open();
-    await_acked(clients, 500)?;
+    clients.await_acked(500)?;
     let room = |left| volume.fill(left << 20);
     let ballast = room(VOLUME_MIB / 20)?;
     let refusal = refused(bed, clients)?;
@@ -130,12 +130,12 @@ fn phases(volume: &Mounted, bed: &mut Bed, clients: &mut Clients) -> Result<()> 
     goes_on(bed, clients, true)?;
     std::fs::remove_file(ballast)?;
     clients.load.open();
-    await_acked(clients, 500)?;
+    clients.await_acked(500)?;
     say("no space at all");
     bed.runtime.block_on(clients.load.close())?;
     restart_without_watermark(bed)?;
     clients.load.open();
-    await_acked(clients, 500)?;
+    clients.await_acked(500)?;
     let ballast = room(0)?;
     let refusal = refused(bed, clients)?;
     let is_named = refusal.contains("no space for the commit log")
@@ -144,7 +144,7 @@ fn phases(volume: &Mounted, bed: &mut Bed, clients: &mut Clients) -> Result<()> 
     goes_on(bed, clients, false)?;
     std::fs::remove_file(ballast)?;
     clients.load.open();
-    await_acked(clients, 500)?;
+    clients.await_acked(500)?;
     bed.runtime.block_on(clients.load.close())?;
     clients.await_consumed(bed)?;
     bed.runtime.block_on(clients.verify_all())?;
@@ -162,14 +162,6 @@ fn restart_without_watermark(bed: &mut Bed) -> Result<()> {
     bed.broker.stop()?;
     bed.broker.set("diskSpaceWarningLevelRatio", &100);
     bed.broker.start(READY).map(drop)
-}
-
-fn await_acked(clients: &Clients, more: usize) -> Result<()> {
-    let acked = clients.load.acked();
-    let outcome =
-        wait_until("messages are acknowledged", LIMIT, || Ok(clients.load.acked() >= acked + more));
-    outcome.with_context(|| format!("the last refusal: {:?}", clients.load.take_error()))?;
-    Ok(())
 }
 
 /// Waits until a plain send is refused as it should be, and stops the load; returns the words.

@@ -79,7 +79,7 @@ fn troubles(
     random: &mut Random,
 ) -> Result<()> {
     clients.load.open();
-    await_acked(clients, 200)?;
+    clients.await_acked(200)?;
     for trouble in TROUBLES {
         let took = suffer((&bed.broker, &network.to_broker), trouble, random)?;
         report("broker", trouble, took, clients)?;
@@ -128,7 +128,7 @@ fn suffer(
 }
 
 fn report(place: &str, trouble: Trouble, took: Duration, clients: &Clients) -> Result<()> {
-    let recovered = await_acked(clients, 200);
+    let recovered = clients.await_acked(200);
     let recovered = recovered.with_context(|| format!("after {trouble:?} at the {place}"))?;
     say(&format!(
         "{place}: {trouble:?} for {} ms, sending again {} ms later",
@@ -136,14 +136,6 @@ fn report(place: &str, trouble: Trouble, took: Duration, clients: &Clients) -> R
         recovered.as_millis()
     ));
     Ok(())
-}
-
-fn await_acked(clients: &Clients, more: usize) -> Result<Duration> {
-    let acked = clients.load.acked();
-    let outcome = wait_until("messages are acknowledged", RECOVER, || {
-        Ok(clients.load.acked() >= acked + more)
-    });
-    outcome.with_context(|| format!("the last refusal: {:?}", clients.load.take_error()))
 }
 
 /// The clients end, and the broker has as many connections as before and holds nothing.
