@@ -456,7 +456,7 @@ mod tests {
                 break;
             }
         }
-        names.iter().map(|name| name.to_string()).collect()
+        names.iter().map(ToString::to_string).collect()
     }
 
     #[test]

@@ -69,10 +69,12 @@ impl Latencies {
 
     /// The figures that are shown.
     pub(crate) fn figures(&self) -> LatencyFigures {
-        let millis = |latency: Duration| latency.as_secs_f64() * 1_000.0;
+        // Whole microseconds: more is not known.
+        let millis = |latency: Duration| latency.as_micros() as f64 / 1_000.0;
         let at = |percent| millis(self.percentile(percent));
+        let mean = self.sum.as_secs_f64() / self.count.max(1) as f64;
         LatencyFigures {
-            mean: if self.count == 0 { 0.0 } else { millis(self.sum) / self.count as f64 },
+            mean: millis(Duration::from_secs_f64(mean)),
             p50: at(50.0),
             p90: at(90.0),
             p99: at(99.0),

@@ -47,6 +47,8 @@ def show(value, form="{:,.0f}"):
 
 
 def latencies(side):
+    if side["mean"] is None:
+        return "-"
     if side["p50"] is None:
         return f"mean {show(side['mean'], '{:.2f}')} max {show(side['max'], '{:.0f}')}"
     return "/".join(show(side[name], "{:.2f}") for name in ("p50", "p99", "p999"))

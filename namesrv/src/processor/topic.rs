@@ -123,7 +123,7 @@ fn topic_list(routes: &RwLock<RouteTable>, filter: &TopicFilter) -> TopicList {
             break;
         }
     }
-    let topic_list = names.iter().map(|name| name.to_string()).collect();
+    let topic_list = names.iter().map(ToString::to_string).collect();
     TopicList { topic_list, broker_addr: None }
 }
 

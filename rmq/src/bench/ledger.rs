@@ -99,6 +99,8 @@ pub(crate) struct Ledger {
     streams: HashMap<(u64, u32), Stream>,
     /// Messages of this run that came, those that came again included.
     pub(crate) received: u64,
+    /// Bytes of their bodies.
+    pub(crate) bytes: u64,
     /// Messages of others.
     pub(crate) foreign: u64,
     verdict: Verdict,
@@ -133,6 +135,7 @@ impl Ledger {
             return None;
         }
         self.received += 1;
+        self.bytes += message.body.len() as u64;
         let stream = self.streams.entry((stamp.run, stamp.stream)).or_default();
         if !stream.came.insert(stamp.number) {
             self.verdict.doubled += 1;

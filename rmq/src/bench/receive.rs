@@ -110,6 +110,12 @@ impl Receiver {
         self.inner.times.lock().map_or(0.0, |(first, last)| (last - first).as_secs_f64())
     }
 
+    /// Size of a body, on average.
+    pub(crate) fn body_bytes(&self) -> usize {
+        let ledger = self.inner.ledger.lock();
+        usize::try_from(ledger.bytes / ledger.received.max(1)).unwrap_or(0)
+    }
+
     pub(crate) fn ledger(&self) -> parking_lot::MutexGuard<'_, Ledger> {
         self.inner.ledger.lock()
     }

@@ -55,7 +55,7 @@ pub(super) async fn send(session: &Session, args: &SendLoad) -> Result<(), RmqEr
     args.load.check()?;
     let bench = Bench::start(session, &args.topics).await?;
     let sent = bench.send(&args.load, args.oneway, false).await?;
-    let report = bench.report(Some((&sent, &args.load)), sent.seconds);
+    let report = bench.report(Some((&sent, &args.load)), sent.seconds, args.load.size as usize);
     finish(session, &report)
 }
 
@@ -79,7 +79,7 @@ pub(super) async fn mixed(session: &Session, args: &MixedLoad) -> Result<(), Rmq
             return Err(error);
         }
     };
-    let mut report = bench.report(Some((&sent, &args.load)), sent.seconds);
+    let mut report = bench.report(Some((&sent, &args.load)), sent.seconds, args.load.size as usize);
     for acknowledged in sent.acknowledged.drain(..) {
         receiver.ledger().acknowledge(acknowledged);
     }
@@ -109,7 +109,7 @@ pub(super) async fn consume(session: &Session, args: &ReceiveLoad) -> Result<(),
         () = bench.show_progress(None, &is_warm) => {}
         () = interrupted() => {}
     }
-    let mut report = bench.report(None, receiver.seconds());
+    let mut report = bench.report(None, receiver.seconds(), receiver.body_bytes());
     report.cpu_seconds = cpu_seconds() - cpu;
     report.verdict = args.verify.then(|| receiver.ledger().verdict());
     let came = receiver.ledger().distinct();
@@ -314,9 +314,8 @@ impl<'a> Bench<'a> {
         }
     }
 
-    fn report(&self, sent: Option<(&Sent, &Load)>, seconds: f64) -> Report {
+    fn report(&self, sent: Option<(&Sent, &Load)>, seconds: f64, size: usize) -> Report {
         let received = self.received.whole();
-        let size = sent.map_or(0, |(_, load)| load.size as usize);
         Report {
             seconds,
             size,
