@@ -280,6 +280,9 @@ impl Producer {
     }
 
     async fn admit(&self) -> Result<tokio::sync::SemaphorePermit<'_>, SendError> {
+        if let Ok(permit) = self.in_flight.try_acquire() {
+            return Ok(permit);
+        }
         let timeout = self.config.send_timeout;
         let permit = tokio::time::timeout(timeout, self.in_flight.acquire()).await;
         let waiting = self.config.in_flight_max;

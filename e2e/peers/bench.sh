@@ -82,11 +82,11 @@ stop_process() { # PID: asks it to end, prints the seconds that it took
 }
 end_servers() {
     local pid
-    for pid in ${broker_pid:-} ${namesrv_pid:-} ${client_pid:-}; do
+    for pid in ${broker_pid:-} ${namesrv_pid:-} ${client_pid:-} ${producer_pid:-}; do
         kill -KILL "$pid" 2>/dev/null || true
         wait "$pid" 2>/dev/null || true
     done
-    broker_pid='' namesrv_pid='' client_pid=''
+    broker_pid='' namesrv_pid='' client_pid='' producer_pid=''
     rm -rf "${state:?}/apache" "${state:?}/ours"
 }
 row() { # A case without figures is missing from its round; the others go on.
@@ -163,11 +163,12 @@ receive_cases() {
         java -Xms256m -Xmx768m -XX:+UseG1GC -Duser.home="$state" -Drocketmq.client.logRoot="$state/logs" \
             -Djava.io.tmpdir="$state" -cp "$jars/*" org.apache.rocketmq.example.benchmark.Producer \
             -n "$NAMESRV_ADDR" -ri 1000 -t JavaLive -s 1024 -w 16 >"$state/live.log" 2>&1 &
-        local producer=$!
+        producer_pid=$!
         sleep 3
         java_case java-live-1024 receive Consumer -t JavaLive -g "java-live-$RANDOM" -w 20
-        kill -KILL $producer 2>/dev/null || true
-        wait $producer 2>/dev/null || true
+        kill -KILL $producer_pid 2>/dev/null || true
+        wait $producer_pid 2>/dev/null || true
+        producer_pid=''
     fi
     rmq_load rmq-live-1024 mixed RmqLive --queues 8 --size 1024 --threads 16
     # Latencies can be compared only under the same load: a rate that both can keep up with.
