@@ -40,16 +40,7 @@ build:
 demo: build
 	deploy/demo.sh $(TARGET)/release
 
-demo-# The short form of `crash`.
-faults: build
-	$(STEP) 'kill -9, loss of power, a full disk and a bad network under load'
-	$(CRASH)
-
-fuzz-smoke:
-	$(STEP) 'Fuzz targets, 45 s each'
-	fuzz/run.sh 45
-
-kubernetes: build
+demo-kubernetes: build
 	e2e/kubernetes/demo.sh
 
 # In the order in which a failure is cheapest to find.
