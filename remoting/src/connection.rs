@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use bytes::{Buf, Bytes, BytesMut};
+use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures::future::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
 use protocol::command::{RemotingCommand, SerializeType};
@@ -24,6 +24,9 @@ use crate::{Channel, Context, Limits, Processor, RemotingMetrics, Response};
 
 /// Room that is made for each read.
 const READ_BYTES: usize = 16 * 1024;
+/// Bytes that one system call reads or writes at most. A connection with more lets the others of its
+/// thread have their turn in between: a frame of 10 MiB takes long.
+const BYTES_PER_TURN: usize = 128 * 1024;
 /// Pieces that one system call writes at most.
 const PIECES_PER_WRITE: usize = 128;
 /// Frames that the writer takes at once.
@@ -142,7 +145,7 @@ impl<S: AsyncRead + Unpin, P: Processor> Reader<S, P> {
                     self.begun = 0;
                     self.shared.processor.before_wait();
                 }
-                read = self.stream.read_buf(&mut self.buffer) => {
+                read = read_turn(&mut self.stream, &mut self.buffer) => {
                     let Ok(bytes @ 1..) = read else { return };
                     self.shared.metrics.bytes_read.inc_by(bytes as u64);
                     self.last_used = Instant::now();
@@ -151,6 +154,9 @@ impl<S: AsyncRead + Unpin, P: Processor> Reader<S, P> {
                         let peer = self.context.channel.remote_addr();
                         tracing::warn!(%peer, %error, "closing a connection that sent a bad frame");
                         return;
+                    }
+                    if self.buffer.len() >= BYTES_PER_TURN {
+                        tokio::task::yield_now().await;
                     }
                 }
                 () = stop.cancelled() => return self.drain().await,
@@ -268,6 +274,13 @@ fn before_wait<P: Processor>(shared: &Shared<P>) -> impl Future<Output = ()> {
     })
 }
 
+async fn read_turn<S: AsyncRead + Unpin>(
+    stream: &mut S,
+    buffer: &mut BytesMut,
+) -> std::io::Result<usize> {
+    stream.read_buf(&mut buffer.limit(BYTES_PER_TURN)).await
+}
+
 impl<S, P> Drop for Reader<S, P> {
     fn drop(&mut self) {
         let unfinished = i64::try_from(self.work.len()).unwrap_or(i64::MAX);
@@ -328,10 +341,15 @@ impl<S: AsyncWrite + Unpin> Writer<S> {
     async fn write_pieces(&mut self) -> std::io::Result<()> {
         while !self.pieces.is_empty() {
             let mut slices = [IoSlice::new(&[]); PIECES_PER_WRITE];
-            let mut count = 0;
+            let (mut count, mut room) = (0, BYTES_PER_TURN);
             for (slice, piece) in slices.iter_mut().zip(&self.pieces) {
-                *slice = IoSlice::new(piece);
+                let part = piece.get(..room.min(piece.len())).unwrap_or_default();
+                *slice = IoSlice::new(part);
                 count += 1;
+                room -= part.len();
+                if room == 0 {
+                    break;
+                }
             }
             let slices = slices.get(..count).unwrap_or_default();
             let write = self.stream.write_vectored(slices);
@@ -341,6 +359,9 @@ impl<S: AsyncWrite + Unpin> Writer<S> {
             }
             self.metrics.bytes_written.inc_by(written as u64);
             self.written(written);
+            if room == 0 && !self.pieces.is_empty() {
+                tokio::task::yield_now().await;
+            }
         }
         self.stream.flush().await
     }
