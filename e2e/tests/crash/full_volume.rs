@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 use client::{Admin, Message, Producer, ProducerConfig, SendError};
 use e2e::process::{output, wait_until};
 use e2e::say;
