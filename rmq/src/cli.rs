@@ -6,7 +6,9 @@ use clap::{Args, Parser, Subcommand};
 
 use crate::bench::BenchCommand;
 use crate::broker::BrokerCommand;
+use crate::check::CheckArgs;
 use crate::consume::ConsumeArgs;
+use crate::dump::DumpArgs;
 use crate::duration::parse_duration;
 use crate::group::GroupCommand;
 use crate::message::MessageCommand;
@@ -28,8 +30,9 @@ Examples:
   rmq consume orders --group check             print what is there and what comes
   rmq group progress payments                  how far behind a consumer group is
   rmq bench mixed load --queues 8              how fast it is, and whether all arrives
+  rmq check /data/store                        whether a stopped broker's store is sound
 
-Exit codes: 0 done, 1 failed, 2 wrong usage.";
+Exit codes: 0 done, 1 failed, 2 wrong usage; for check also 3 and 4, see rmq check --help.";
 
 /// Send, consume, look at and administer a RocketMQ cluster.
 #[derive(Debug, Parser)]
@@ -118,6 +121,10 @@ pub(crate) enum Command {
     /// Measure how fast a cluster is, and whether everything that was stored comes
     #[command(subcommand)]
     Bench(BenchCommand),
+    /// Check a broker's store on this machine, without a broker
+    Check(CheckArgs),
+    /// Show records of a broker's store on this machine, without a broker
+    Dump(DumpArgs),
 }
 
 #[cfg(test)]

@@ -70,8 +70,36 @@ pub(crate) enum RmqError {
     NotOffsetId { id: String },
     #[error("{failed} of {all} brokers failed, see above")]
     SomeBrokers { failed: usize, all: usize },
+    #[error(transparent)]
+    Inspect(#[from] store::inspect::InspectError),
+    #[error("the store cannot be read: {0}")]
+    StoreRead(#[from] store::ReadError),
+    #[error("the store has no queue {topic}/{queue}")]
+    NoQueue { topic: String, queue: i32 },
+    #[error("the store is not quite in order; the next start of its broker repairs it, see above")]
+    StoreRepairable,
+    #[error("the store is damaged, see above")]
+    StoreDamaged,
     #[error("topic {topic} was made, but name servers do not know it yet: see rmq route {topic}")]
     NoRouteYet { topic: String },
+}
+
+impl RmqError {
+    /// The exit code for it.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self {
+            Self::Usage(_) => 2,
+            Self::StoreRepairable => 3,
+            Self::StoreDamaged => 4,
+            _ => 1,
+        }
+    }
+}
+
+impl From<store::StoreError> for RmqError {
+    fn from(error: store::StoreError) -> Self {
+        Self::Inspect(error.into())
+    }
 }
 
 impl From<ClientError> for RmqError {

@@ -1,15 +1,18 @@
 //! `rmq`, the tool for people: send, consume, look at and administer a cluster.
 //!
 //! What is asked for goes to standard output, as aligned tables or as JSON; progress and errors go
-//! to standard error. Exit codes: 0 done, 1 failed (the error says what to do), 2 wrong usage.
+//! to standard error. Exit codes: 0 done, 1 failed (the error says what to do), 2 wrong usage; of
+//! `check` also 3, a start repairs the store, and 4, it is damaged.
 //!
 //! JSON is meant for programs: members are only ever added.
 
 mod bench;
 mod broker;
+mod check;
 mod cli;
 mod cluster;
 mod consume;
+mod dump;
 mod duration;
 mod error;
 #[cfg(test)]
@@ -46,7 +49,9 @@ pub async fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
             return if error.use_stderr() { ExitCode::from(2) } else { ExitCode::SUCCESS };
         }
     };
-    log_to_stderr(cli.options.verbose);
+    // A check takes long, and says how far it is.
+    let is_long = matches!(cli.command, Command::Check(_));
+    log_to_stderr(cli.options.verbose.max(u8::from(is_long)));
     match execute(cli).await {
         Ok(()) => ExitCode::SUCCESS,
         // Whoever reads the output has seen enough.
@@ -55,7 +60,7 @@ pub async fn run(args: impl IntoIterator<Item = OsString>) -> ExitCode {
         }
         Err(error) => {
             eprintln!("rmq: {error}");
-            ExitCode::from(if matches!(error, RmqError::Usage(_)) { 2 } else { 1 })
+            ExitCode::from(error.exit_code())
         }
     }
 }
@@ -75,6 +80,12 @@ fn log_to_stderr(verbose: u8) {
 }
 
 async fn execute(cli: Cli) -> Result<(), RmqError> {
+    // These work on files, and need no cluster.
+    match &cli.command {
+        Command::Check(args) => return check::run(&cli.options, args),
+        Command::Dump(args) => return dump::run(&cli.options, args),
+        _ => {}
+    }
     let session = Session::start(&cli).await?;
     let done = match &cli.command {
         Command::Send(args) => send::run(&session, args).await,
@@ -86,6 +97,7 @@ async fn execute(cli: Cli) -> Result<(), RmqError> {
         Command::Broker(command) => broker::run(&session, command).await,
         Command::Message(command) => message::run(&session, command).await,
         Command::Bench(command) => bench::run(&session, command).await,
+        Command::Check(_) | Command::Dump(_) => Ok(()),
     };
     session.end().await;
     done

@@ -52,6 +52,22 @@ pub(crate) struct Checkpoint {
     on_disk: Mutex<[u8; USED_BYTES]>,
 }
 
+/// What a checkpoint says; times are epoch milliseconds, 0 for never.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CheckpointValues {
+    /// Store time of the last record known to be on the disk.
+    pub physic_timestamp: i64,
+    /// Store time of the last record whose queue is known to be on the disk.
+    pub logics_timestamp: i64,
+    /// Store time up to which the index files are on the disk.
+    pub index_timestamp: i64,
+    /// Commit log offset below which log and queues are on the disk; only our broker writes it.
+    pub position: Option<i64>,
+    /// A flush failed in the last run.
+    pub is_flush_failed: bool,
+}
+
 impl Checkpoint {
     /// Reads the file, or makes an empty one. A short file counts as empty: recovery then begins at
     /// the start of the log.
@@ -90,6 +106,17 @@ impl Checkpoint {
             is_flush_failed: on_disk[FAILURE_AT..] != [0; 4],
             on_disk: Mutex::new(on_disk),
         })
+    }
+
+    /// What it says, for people.
+    pub(crate) fn values(&self) -> CheckpointValues {
+        CheckpointValues {
+            physic_timestamp: self.physic_timestamp(),
+            logics_timestamp: self.logics.load(Ordering::Acquire),
+            index_timestamp: self.index.load(Ordering::Acquire),
+            position: self.position(),
+            is_flush_failed: self.is_flush_failed,
+        }
     }
 
     /// Everything stored before this time is in a durable commit log and in durable queues.

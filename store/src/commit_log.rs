@@ -6,6 +6,7 @@
 
 pub(crate) mod append;
 pub(crate) mod group_commit;
+pub(crate) mod scan;
 
 use std::collections::VecDeque;
 use std::io;
@@ -34,14 +35,20 @@ pub(crate) struct Segment {
 impl Segment {
     /// Bytes of the file at a log offset, without a copy where the file is mapped.
     pub(crate) fn bytes(&self, offset: i64, bytes: usize) -> Result<Bytes, ReadError> {
-        let position = offset.abs_diff(self.start);
-        let path = || self.path.clone();
-        self.file.bytes(position, bytes).map_err(|source| ReadError::Io {
-            path: path(),
-            offset: position,
-            bytes,
-            source,
-        })
+        let outcome = self.file.bytes(offset.abs_diff(self.start), bytes);
+        outcome.map_err(|source| self.read_error(offset, bytes, source))
+    }
+
+    /// Fills `buffer` from a log offset on.
+    pub(crate) fn read(&self, offset: i64, buffer: &mut [u8]) -> Result<(), ReadError> {
+        let bytes = buffer.len();
+        let outcome = self.file.read_exact_at(buffer, offset.abs_diff(self.start));
+        outcome.map_err(|source| self.read_error(offset, bytes, source))
+    }
+
+    fn read_error(&self, offset: i64, bytes: usize, source: io::Error) -> ReadError {
+        let path = self.path.clone();
+        ReadError::Io { path, offset: offset.abs_diff(self.start), bytes, source }
     }
 }
 
@@ -170,6 +177,11 @@ impl CommitLog {
         let first = segments.front()?.start;
         let index = usize::try_from(offset.checked_sub(first)? / self.segment_bytes).ok()?;
         segments.get(index).filter(|segment| segment.start <= offset).cloned()
+    }
+
+    /// Where the file behind the one that holds this offset begins.
+    pub(crate) fn next_segment(&self, offset: i64) -> i64 {
+        offset - offset.rem_euclid(self.segment_bytes) + self.segment_bytes
     }
 
     /// Adds the file that begins at `start`, durable in its directory.

@@ -23,6 +23,14 @@ pub(crate) const UNIT_BYTES: usize = 20;
 const UNIT: i64 = UNIT_BYTES as i64;
 /// Size in the units that stand before the first message of a queue that does not begin at 0.
 const BLANK_SIZE: i32 = i32::MAX;
+/// Memory that a queue keeps for units to come; of 100,000 queues most are idle.
+const STAGED_BYTES_KEPT: usize = 1 << 10;
+/// Bytes read at once where a file is searched.
+const BLOCK_BYTES: u64 = 4_096;
+/// Blocks that are zeroed one by one before the rest is zeroed as a whole.
+const BLOCKS_WRITTEN_MAX: usize = 16;
+/// Units of a block.
+const UNITS_PER_BLOCK: usize = 204;
 /// Units written at once when a file is filled up with blanks.
 const BLANKS_PER_WRITE: i64 = 3_000;
 
@@ -221,6 +229,7 @@ impl ConsumeQueue {
             self.next.fetch_max(offset, Ordering::AcqRel);
         }
         staged.units.clear();
+        staged.units.shrink_to(STAGED_BYTES_KEPT);
         staged.count = 0;
         Ok(())
     }
@@ -371,7 +380,14 @@ impl ConsumeQueue {
     /// Finds the end of the queue after a clean stop: the newest file is filled from its start.
     pub(crate) fn find_end(&self) -> Result<i64, ReadError> {
         let Some(last) = self.files.read().back().copied() else { return Ok(0) };
-        let range = last / UNIT..(last + self.shared.file_bytes) / UNIT;
+        // Most queues are short, so their end is found by one read.
+        let first = last / UNIT;
+        let units = self.raw_units(first, UNITS_PER_BLOCK)?;
+        if let Some(position) = units.iter().position(|unit| !unit.is_written()) {
+            return Ok(first + i64::try_from(position).expect("units of one block"));
+        }
+        let first = first + i64::try_from(units.len()).expect("units of one block");
+        let range = first..(last + self.shared.file_bytes) / UNIT;
         self.partition_point(range, |unit| Ok(!unit.is_written()))
     }
 
@@ -379,14 +395,16 @@ impl ConsumeQueue {
     /// lie before `physical_limit`: after an unclean stop the pages of a file may be lost or torn
     /// one by one, but not those of messages before the checkpoint.
     pub(crate) fn find_end_before(&self, physical_limit: i64) -> Result<i64, ReadError> {
-        const UNITS_PER_READ: usize = 4_096;
+        const UNITS_PER_READ_MAX: usize = 4_096;
         let starts: Vec<i64> = self.files.read().iter().rev().copied().collect();
         for (index, start) in starts.iter().enumerate() {
             let mut offset = start / UNIT;
             let end = (start + self.shared.file_bytes) / UNIT;
             let mut physical_end = 0;
+            let mut count = UNITS_PER_BLOCK;
             while offset < end {
-                let units = self.raw_units(offset, UNITS_PER_READ)?;
+                let units = self.raw_units(offset, count)?;
+                count = (count * 2).min(UNITS_PER_READ_MAX);
                 let mut is_end = |unit: &Unit| {
                     if unit.is_written() && unit.is_blank() {
                         return false;
@@ -430,9 +448,8 @@ impl ConsumeQueue {
                 let rest = self.shared.file_bytes.cast_unsigned() - position;
                 let mut zero = || {
                     let file = self.file(start)?;
-                    if file.next_data(position)?.is_some() {
+                    if zero_data(&*file, position, rest)? {
                         touch(start, false);
-                        file.zero(position, rest)?;
                     }
                     Ok(())
                 };
@@ -540,6 +557,31 @@ impl ConsumeQueue {
 pub(crate) struct QueueGap {
     pub(crate) expected: i64,
     pub(crate) found: i64,
+}
+
+/// Makes the rest of a file zeros; returns whether something there was not zero. A few blocks are
+/// written over, which is faster than to take them from the file and to add them again.
+fn zero_data(file: &dyn File, position: u64, rest: u64) -> io::Result<bool> {
+    let end = position + rest;
+    let mut block = [0; BLOCK_BYTES as usize];
+    let mut from = position;
+    let mut written = 0;
+    while let Some(data) = file.next_data(from)?.filter(|data| *data < end) {
+        let length = (BLOCK_BYTES - data % BLOCK_BYTES).min(end - data);
+        let block = &mut block[..usize::try_from(length).map_err(io::Error::other)?];
+        file.read_exact_at(block, data)?;
+        if block.iter().any(|byte| *byte != 0) {
+            if written == BLOCKS_WRITTEN_MAX {
+                file.zero(position, rest)?;
+                return Ok(true);
+            }
+            block.fill(0);
+            file.write_all_at(block, data)?;
+            written += 1;
+        }
+        from = data + length;
+    }
+    Ok(written > 0)
 }
 
 fn fill_with_blanks(file: &dyn File, count: i64) -> io::Result<()> {

@@ -12,6 +12,9 @@ use crate::disk::Disk;
 use crate::error::StoreError;
 use crate::file_cache::FileCache;
 
+/// More files than this are made durable together with all else on their file system.
+const SYNCED_ONE_BY_ONE_MAX: usize = 256;
+
 /// Queues of one topic by number.
 type Topic = BTreeMap<i32, Arc<ConsumeQueue>>;
 
@@ -170,6 +173,10 @@ impl ConsumeQueueTable {
     pub(crate) fn flush(&self) -> Result<(), StoreError> {
         let dirty = std::mem::take(&mut *self.dirty.lock());
         let sync = || {
+            if dirty.files.len() + dirty.names.len() > SYNCED_ONE_BY_ONE_MAX {
+                let root = &self.shared.root;
+                return self.shared.disk.sync_all(root).map_err(StoreError::io("sync", root));
+            }
             for ((_, start), queue) in &dirty.files {
                 queue.sync_file(*start)?;
             }

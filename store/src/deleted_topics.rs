@@ -37,9 +37,9 @@ impl DeletedTopics {
         Ok(Self { file, topics: Mutex::new(topics) })
     }
 
-    /// Whether the record at this offset belongs to a topic that was deleted.
-    pub(crate) fn contains(&self, topic: &str, physical_offset: i64) -> bool {
-        self.topics.lock().get(topic).is_some_and(|end| physical_offset < *end)
+    /// Records of this topic before this offset belong to one that was deleted; 0 for no topic.
+    pub(crate) fn end_of(&self, topic: &str) -> i64 {
+        self.topics.lock().get(topic).copied().unwrap_or(0)
     }
 
     /// Remembers that a topic was deleted when the log ended at `log_end`, and forgets those of
@@ -65,16 +65,15 @@ mod tests {
         let open = || DeletedTopics::open(Arc::new(RealDisk), &config).unwrap();
         open().insert("a", 0, 100).unwrap();
         let deleted = open();
-        assert!(deleted.contains("a", 99));
-        assert!(!deleted.contains("a", 100));
-        assert!(!deleted.contains("b", 0));
+        assert_eq!(deleted.end_of("a"), 100);
+        assert_eq!(deleted.end_of("b"), 0);
         deleted.insert("b", 100, 200).unwrap();
         let deleted = open();
-        assert!(!deleted.contains("a", 99));
-        assert!(deleted.contains("b", 150));
+        assert_eq!(deleted.end_of("a"), 0);
+        assert_eq!(deleted.end_of("b"), 200);
         let path = dir.path().join("config/deletedTopics.json");
         std::fs::write(&path, "x").unwrap();
         std::fs::remove_file(path.with_extension("json.bak")).unwrap();
-        assert!(!open().contains("b", 150));
+        assert_eq!(open().end_of("b"), 0);
     }
 }

@@ -26,16 +26,28 @@ struct State {
     clock: u64,
 }
 
+/// Parts with a lock each, so that threads seldom wait for a file that another one opens.
+const PARTS: usize = 8;
+
 /// See the module.
 #[derive(Debug)]
 pub(crate) struct FileCache {
-    state: Mutex<State>,
+    parts: [Mutex<State>; PARTS],
+    /// Open files of each part.
     open_max: usize,
 }
 
 impl FileCache {
+    /// A cache of at most this many files, but at least one for each part.
     pub(crate) fn new(open_max: usize) -> Self {
-        Self { state: Mutex::new(State::default()), open_max }
+        Self {
+            parts: std::array::from_fn(|_| Mutex::default()),
+            open_max: (open_max / PARTS).max(1),
+        }
+    }
+
+    fn part(&self, queue: u64) -> &Mutex<State> {
+        &self.parts[usize::try_from(queue % PARTS as u64).expect("a small number")]
     }
 
     /// The open file, or what `open` returns.
@@ -44,7 +56,7 @@ impl FileCache {
         key: FileKey,
         open: impl FnOnce() -> io::Result<Arc<dyn File>>,
     ) -> io::Result<Arc<dyn File>> {
-        let mut state = self.state.lock();
+        let mut state = self.part(key.0).lock();
         state.clock += 1;
         let now = state.clock;
         if let Some(slot) = state.open.get_mut(&key) {
@@ -62,12 +74,12 @@ impl FileCache {
 
     /// Closes one file.
     pub(crate) fn remove(&self, key: FileKey) {
-        self.state.lock().open.remove(&key);
+        self.part(key.0).lock().open.remove(&key);
     }
 
     /// Closes all files of a queue.
     pub(crate) fn remove_queue(&self, queue: u64) {
-        self.state.lock().open.retain(|(owner, _), _| *owner != queue);
+        self.part(queue).lock().open.retain(|(owner, _), _| *owner != queue);
     }
 }
 
@@ -89,11 +101,13 @@ mod tests {
     #[test]
     fn the_oldest_files_are_closed() {
         let dir = tempfile::tempdir().unwrap();
-        let cache = FileCache::new(16);
+        let cache = FileCache::new(16 * PARTS);
         let mut opened = 0;
+        // All in one part.
+        let number = |queue: u64| queue * PARTS as u64;
         let mut get = |queue: u64| {
             cache
-                .get((queue, 0), || {
+                .get((number(queue), 0), || {
                     opened += 1;
                     RealDisk.create(&dir.path().join(queue.to_string()), 1)
                 })
@@ -112,6 +126,7 @@ mod tests {
         assert_eq!(get(0), 19);
         cache.remove((0, 0));
         assert_eq!(get(0), 20);
-        assert!(cache.state.lock().open.len() <= 16);
+        assert!(cache.part(0).lock().open.len() <= 16);
+        assert!(cache.part(1).lock().open.is_empty());
     }
 }

@@ -482,6 +482,27 @@ impl Disk for SimDisk {
         Ok(())
     }
 
+    fn sync_all(&self, _dir: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let fault = state.operate()?;
+        let numbers: Vec<u64> = state.inodes.keys().copied().collect();
+        for number in numbers {
+            let mut inode = std::mem::take(state.inode(number)?);
+            match fault {
+                None => inode.sync(),
+                Some(_) => inode.sync_some(&mut state),
+            }
+            *state.inode(number)? = inode;
+        }
+        if let Some(fault) = fault {
+            return Err(error_of(fault));
+        }
+        for change in std::mem::take(&mut state.name_changes) {
+            change.apply(&mut state.durable_names);
+        }
+        Ok(())
+    }
+
     fn modified_ms(&self, path: &Path) -> io::Result<i64> {
         let state = self.state.lock();
         state.check_alive()?;

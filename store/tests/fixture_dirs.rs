@@ -44,8 +44,12 @@ fn archives() -> Vec<PathBuf> {
         }
     }
     archives.sort();
-    assert!(archives.len() >= 2);
+    assert!(archives.len() >= 4);
     archives
+}
+
+fn is_of(archive: &Path, version: &str) -> bool {
+    archive.to_string_lossy().contains(&format!("java-{version}-"))
 }
 
 fn open(dir: &TempDir) -> (MessageStore, RecoveryReport) {
@@ -165,7 +169,7 @@ fn pages(path: &Path) -> BTreeMap<u64, Vec<u8>> {
 fn untouched(dir: &TempDir) -> BTreeMap<PathBuf, String> {
     let root = dir.path().join("store");
     let mut hashes = BTreeMap::new();
-    let mut files = vec![root.join("timerwheel")];
+    let mut files = Vec::from_iter(Some(root.join("timerwheel")).filter(|path| path.exists()));
     for part in ["config", "timerlog", "compaction"] {
         files.extend(
             std::fs::read_dir(root.join(part))
@@ -209,7 +213,7 @@ fn all_that_apache_stored_is_read_and_kept() {
         assert_eq!((report.cut_bytes, report.cut_records), (0, 0), "{report:?}");
         assert_eq!(report.rebuilt_queues, Vec::<String>::new());
         let messages = lines.iter().filter(|line| line["commitLogOffset"].is_number()).count();
-        assert!(messages > 300);
+        assert!(messages > 80);
         for line in &lines {
             check_line(&store, line);
             check_keys(&store, line);
@@ -217,10 +221,12 @@ fn all_that_apache_stored_is_read_and_kept() {
         let built = store.stats().metrics.index_entries;
         assert_eq!(built, 0, "Apache's index is used as it is");
         // Messages that wait for their time or their transaction's end.
-        assert_eq!(store.max_offset("SCHEDULE_TOPIC_XXXX", 4), 1);
         assert_eq!(store.max_offset("SCHEDULE_TOPIC_XXXX", 17), 1);
-        assert_eq!(store.max_offset("rmq_sys_wheel_timer", 0), 3);
-        assert_eq!(store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0), 9);
+        if is_of(&archive, "5.3.3") {
+            assert_eq!(store.max_offset("SCHEDULE_TOPIC_XXXX", 4), 1);
+            assert_eq!(store.max_offset("rmq_sys_wheel_timer", 0), 3);
+            assert_eq!(store.max_offset("RMQ_SYS_TRANS_HALF_TOPIC", 0), 9);
+        }
         store.shutdown().unwrap();
         drop(store);
         assert_eq!(untouched(&dir), before);
@@ -245,7 +251,7 @@ fn queues_built_from_the_log_equal_those_of_apache_byte_for_byte() {
             &|| {
                 let file = queue_dir.join("GoldenNormal/3/00000000000000000000");
                 let mut content = std::fs::read(&file).unwrap();
-                content[400..430].fill(0xA5);
+                content[40..70].fill(0xA5);
                 std::fs::write(file, content).unwrap();
             },
         ];

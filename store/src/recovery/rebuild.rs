@@ -1,12 +1,13 @@
 //! Finding queues that lack messages, and building them anew from the log.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 
-use super::{QueueEntry, Recovery, RecoveryReport, STAGED_MAX};
-use crate::commit_log::Step;
+use protocol::message_codec::RecordView;
+
+use super::{Entries, QueueEntry, Recovery, RecoveryReport, Staged, progress};
+use crate::commit_log::scan::Scan;
 use crate::consume_queue::{ConsumeQueue, Unit};
-use crate::error::StoreError;
+use crate::error::{ReadError, StoreError};
 
 /// Units of one queue read at once to be compared with the log.
 const UNITS_AHEAD: usize = 32;
@@ -17,6 +18,27 @@ const GAP_MAX: i64 = 1_000_000;
 /// Messages that came out of order, by queue: see [`Recovery::rebuild_message`].
 type Suspects = HashMap<u64, QueueEntry>;
 
+/// Units of queues, read some at a time in step with the log.
+#[derive(Default)]
+pub(crate) struct UnitsAhead(HashMap<u64, (i64, Vec<Unit>)>);
+
+impl UnitsAhead {
+    /// The unit of a message.
+    pub(crate) fn get(
+        &mut self,
+        queue: &ConsumeQueue,
+        queue_offset: i64,
+    ) -> Result<Option<Unit>, ReadError> {
+        let (first, units) = self.0.entry(queue.number()).or_default();
+        if !(*first..*first + units.len() as i64).contains(&queue_offset) {
+            *first = queue_offset;
+            *units = queue.units(queue_offset, UNITS_AHEAD)?;
+        }
+        let index = usize::try_from(queue_offset - *first).unwrap_or(usize::MAX);
+        Ok(units.get(index).copied())
+    }
+}
+
 impl Recovery<'_> {
     /// Compares every message in the log with its queue.
     pub(super) fn find_missing(
@@ -24,26 +46,30 @@ impl Recovery<'_> {
         report: &RecoveryReport,
         broken: &mut BTreeSet<u64>,
     ) -> Result<(), StoreError> {
-        let mut walk = self.log.walk(report.log_min, report.log_end);
-        // The units of each queue are read some at a time, in step with the log.
-        let mut read_ahead: HashMap<u64, (i64, Vec<Unit>)> = HashMap::new();
-        while let Step::Record(entry) = walk.step(|view| Ok(self.entry(view)))? {
-            let Some(QueueEntry { queue, queue_offset, unit }) = entry else { continue };
-            if broken.contains(&queue.number()) {
-                continue;
+        let mut units = UnitsAhead::default();
+        let stretch = report.log_min..report.log_end;
+        Scan::new(self.log).run(stretch, &self.collect(), |entries, _| {
+            for QueueEntry { queue, queue_offset, unit } in
+                entries.resolve(self.queues, self.deleted)
+            {
+                if broken.contains(&queue.number()) {
+                    continue;
+                }
+                if units.get(&queue, queue_offset)? != Some(unit) {
+                    broken.insert(queue.number());
+                }
             }
-            let (first, units) = read_ahead.entry(queue.number()).or_default();
-            let is_ahead = (*first..*first + units.len() as i64).contains(&queue_offset);
-            if !is_ahead {
-                *first = queue_offset;
-                *units = queue.units(queue_offset, UNITS_AHEAD)?;
-            }
-            let index = usize::try_from(queue_offset - *first).unwrap_or(usize::MAX);
-            if units.get(index) != Some(&unit) {
-                broken.insert(queue.number());
-            }
-        }
+            Ok(())
+        })?;
         Ok(())
+    }
+
+    /// Collects records that have been checked before.
+    fn collect(&self) -> impl Fn(&mut Entries, &RecordView<'_>) -> Result<(), String> + Sync {
+        |entries, view| {
+            entries.push(view, self.config);
+            Ok(())
+        }
     }
 
     /// Builds queues anew from the log.
@@ -62,21 +88,28 @@ impl Recovery<'_> {
             }
         }
         report.rebuilt_queues.sort();
-        let mut staged = Vec::new();
+        let mut staged = Staged::default();
         let mut suspects = Suspects::new();
-        let mut walk = self.log.walk(report.log_min, report.log_end);
-        while let Step::Record(entry) = walk.step(|view| Ok(self.entry(view)))? {
-            let Some(entry) = entry.filter(|entry| broken.contains(&entry.queue.number())) else {
-                continue;
-            };
-            self.rebuild_message(entry, &mut suspects, &mut staged)?;
-            if staged.len() >= STAGED_MAX {
-                self.commit(&mut staged)?;
+        let stretch = report.log_min..report.log_end;
+        let mut progress = progress("building consume queues", &stretch);
+        Scan::new(self.log).run(stretch, &self.collect(), |entries, offset| {
+            progress(offset);
+            for entry in entries.resolve(self.queues, self.deleted) {
+                if broken.contains(&entry.queue.number()) {
+                    self.rebuild_message(entry, &mut suspects, &mut staged)?;
+                    self.commit_many(&mut staged)?;
+                }
             }
-        }
+            Ok(())
+        })?;
         self.commit(&mut staged)?;
         for suspect in suspects.into_values() {
             self.leave_out(&suspect)?;
+        }
+        for queue in self.queues.all() {
+            if broken.contains(&queue.number()) {
+                queue.correct_min(report.log_min)?;
+            }
         }
         Ok(())
     }
@@ -88,7 +121,7 @@ impl Recovery<'_> {
         &self,
         entry: QueueEntry,
         suspects: &mut Suspects,
-        staged: &mut Vec<Arc<ConsumeQueue>>,
+        staged: &mut Staged,
     ) -> Result<(), StoreError> {
         let number = entry.queue.number();
         if let Some(suspect) = suspects.remove(&number) {
@@ -107,8 +140,7 @@ impl Recovery<'_> {
             }
         }
         match entry.queue.stage(entry.queue_offset, entry.unit) {
-            Ok(true) => staged.push(entry.queue),
-            Ok(false) => {}
+            Ok(is_first) => staged.add(entry.queue, is_first),
             Err(_) => {
                 self.queues.commit(&entry.queue)?;
                 suspects.insert(number, entry);
