@@ -20,7 +20,7 @@ CRASH := E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test crash -- --
 	--test-threads=1
 
 .PHONY: help build demo demo-kubernetes test check unit stock-clients kubernetes bench overload \
-        namesrv-size faults fuzz-smoke crash fuzz clean
+        namesrv-size start-time faults fuzz-smoke crash fuzz clean
 
 help:
 	@echo 'make demo              a cluster on this machine; send, consume, see the result'
@@ -31,6 +31,7 @@ help:
 	@echo 'make bench             the stock Java client against our broker and Apache'"'"'s, in turn'
 	@echo 'make overload          more load than the broker can take; OVERLOAD_SECONDS=300 for long'
 	@echo 'make namesrv-size      50,000 topics, 10 broker names, 2,000 connections'
+	@echo 'make start-time        how long starts with 10 GiB of log and with 100,000 queues take'
 	@echo 'make clean             remove what was built here (caches in $(CACHE) stay)'
 
 build:
@@ -59,6 +60,8 @@ unit:
 stock-clients: build
 	$(STEP) 'Stock Java and Go clients and mqadmin against local mode'
 	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test java_local -- --nocapture
+	$(STEP) 'One store for our broker and Apache'"'"'s in turn'
+	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test both_ways -- --nocapture
 
 # The short form of `crash`.
 faults: build
@@ -92,6 +95,15 @@ overload: build
 namesrv-size:
 	$(STEP) 'A large name server'
 	NAMESRV_SIZE=1 cargo test --release --locked -p namesrv --test size -- --nocapture
+
+# Takes 11 GB of the disk of STORES, and gives it back.
+STORES := /var/tmp
+start-time:
+	$(STEP) 'Start times with 10 GiB of log'
+	cargo build --release --locked -p store --example start_time
+	$(TARGET)/release/examples/start_time log $$((10 << 30)) 1024 $(STORES)
+	$(STEP) 'Start times with 10,000 topics and 100,000 queues'
+	$(TARGET)/release/examples/start_time queues 10000 10 $(STORES)
 
 clean:
 	cargo clean

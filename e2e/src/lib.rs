@@ -17,6 +17,7 @@ pub mod queue_reader;
 pub mod random;
 pub mod scenario;
 pub mod server;
+pub mod site;
 
 use std::sync::OnceLock;
 use std::time::Instant;
