@@ -1,5 +1,5 @@
-//! One store, opened in turn by our broker and by Apache's: a stock client reads the same from both,
-//! ids, properties and offsets included, after clean stops and after crashes.
+//! One store, opened in turn by our broker and by Apache's: a stock client reads the same from
+//! both, ids, properties and offsets included, after clean stops and after crashes.
 //! `cargo test -p e2e --test both_ways`
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -24,7 +24,13 @@ pub(crate) struct StoreArgs {
     #[arg(long, value_name = "DIR")]
     commit_log: Option<PathBuf>,
     /// The brokers' messageDelayLevel, if they have one of their own
-    #[arg(long, value_name = "LEVELS", default_value = DelayLevels::DEFAULT, hide_default_value = true, value_parser = DelayLevels::parse)]
+    #[arg(
+        long,
+        value_name = "LEVELS",
+        default_value = DelayLevels::DEFAULT,
+        hide_default_value = true,
+        value_parser = DelayLevels::parse
+    )]
     message_delay_level: DelayLevels,
 }
 

@@ -14,7 +14,7 @@ use bytes::{Buf as _, BufMut as _};
 use parking_lot::{Mutex, RwLock};
 
 use crate::commit_log::{parse_segment_name, segment_name};
-use crate::disk::{Disk, File};
+use crate::disk::{Disk, File, zero_data};
 use crate::error::{ReadError, StoreError};
 use crate::file_cache::FileCache;
 
@@ -25,11 +25,7 @@ const UNIT: i64 = UNIT_BYTES as i64;
 const BLANK_SIZE: i32 = i32::MAX;
 /// Memory that a queue keeps for units to come; of 100,000 queues most are idle.
 const STAGED_BYTES_KEPT: usize = 1 << 10;
-/// Bytes read at once where a file is searched.
-const BLOCK_BYTES: u64 = 4_096;
-/// Blocks that are zeroed one by one before the rest is zeroed as a whole.
-const BLOCKS_WRITTEN_MAX: usize = 16;
-/// Units of a block.
+/// Units read first where the end is looked for: most queues are short.
 const UNITS_PER_BLOCK: usize = 204;
 /// Units written at once when a file is filled up with blanks.
 const BLANKS_PER_WRITE: i64 = 3_000;
@@ -383,11 +379,12 @@ impl ConsumeQueue {
         // Most queues are short, so their end is found by one read.
         let first = last / UNIT;
         let units = self.raw_units(first, UNITS_PER_BLOCK)?;
-        if let Some(position) = units.iter().position(|unit| !unit.is_written()) {
-            return Ok(first + i64::try_from(position).expect("units of one block"));
+        let written = units.iter().take_while(|unit| unit.is_written()).count();
+        let behind = first + i64::try_from(written).expect("units of one block");
+        if written < units.len() {
+            return Ok(behind);
         }
-        let first = first + i64::try_from(units.len()).expect("units of one block");
-        let range = first..(last + self.shared.file_bytes) / UNIT;
+        let range = behind..(last + self.shared.file_bytes) / UNIT;
         self.partition_point(range, |unit| Ok(!unit.is_written()))
     }
 
@@ -557,31 +554,6 @@ impl ConsumeQueue {
 pub(crate) struct QueueGap {
     pub(crate) expected: i64,
     pub(crate) found: i64,
-}
-
-/// Makes the rest of a file zeros; returns whether something there was not zero. A few blocks are
-/// written over, which is faster than to take them from the file and to add them again.
-fn zero_data(file: &dyn File, position: u64, rest: u64) -> io::Result<bool> {
-    let end = position + rest;
-    let mut block = [0; BLOCK_BYTES as usize];
-    let mut from = position;
-    let mut written = 0;
-    while let Some(data) = file.next_data(from)?.filter(|data| *data < end) {
-        let length = (BLOCK_BYTES - data % BLOCK_BYTES).min(end - data);
-        let block = &mut block[..usize::try_from(length).map_err(io::Error::other)?];
-        file.read_exact_at(block, data)?;
-        if block.iter().any(|byte| *byte != 0) {
-            if written == BLOCKS_WRITTEN_MAX {
-                file.zero(position, rest)?;
-                return Ok(true);
-            }
-            block.fill(0);
-            file.write_all_at(block, data)?;
-            written += 1;
-        }
-        from = data + length;
-    }
-    Ok(written > 0)
 }
 
 fn fill_with_blanks(file: &dyn File, count: i64) -> io::Result<()> {

@@ -174,6 +174,35 @@ pub trait File: Send + Sync + fmt::Debug {
     }
 }
 
+/// Bytes read at once where a file is searched.
+const BLOCK_BYTES: u64 = 4_096;
+/// Blocks that are zeroed one by one before the rest is zeroed as a whole.
+const BLOCKS_WRITTEN_MAX: usize = 16;
+
+/// Makes the rest of a file zeros; returns whether it was not. A few blocks are written over, which
+/// is faster than to take them from the file and to add them again.
+pub(crate) fn zero_data(file: &dyn File, position: u64, rest: u64) -> io::Result<bool> {
+    let end = position + rest;
+    let mut block = [0; BLOCK_BYTES as usize];
+    let mut from = position;
+    let mut written = 0;
+    while let Some(data) = file.next_data(from)?.filter(|data| *data < end) {
+        let length = (BLOCK_BYTES - data % BLOCK_BYTES).min(end - data);
+        let block = &mut block[..usize::try_from(length).map_err(io::Error::other)?];
+        file.read_exact_at(block, data)?;
+        if block.iter().any(|byte| *byte != 0) {
+            if written == BLOCKS_WRITTEN_MAX {
+                return file.zero(position, rest).map(|()| true);
+            }
+            block.fill(0);
+            file.write_all_at(block, data)?;
+            written += 1;
+        }
+        from = data + length;
+    }
+    Ok(written > 0)
+}
+
 /// The file system of this machine.
 #[derive(Debug, Default)]
 pub struct RealDisk;

@@ -23,6 +23,7 @@ use crate::disk;
 use crate::dry_run::DryRunDisk;
 use crate::error::StoreError;
 use crate::open;
+use crate::pipeline::Pipeline;
 use crate::recovery::RecoveryReport;
 
 pub use crate::checkpoint::CheckpointValues;
@@ -46,7 +47,10 @@ pub struct Place {
 #[derive(Debug, thiserror::Error)]
 pub enum InspectError {
     /// There is none.
-    #[error("{} is no store: it has neither a directory commitlog nor a file checkpoint", path.display())]
+    #[error(
+        "{} is no store: it has neither a directory commitlog nor a file checkpoint",
+        path.display()
+    )]
     NoStore {
         /// The directory.
         path: PathBuf,
@@ -165,12 +169,12 @@ pub fn inspect(place: &Place) -> Result<Inspection, InspectError> {
     let root = &config.store_path_root_dir;
     let was_clean = !checkpoint::is_aborted(&disk, root)?;
     let checkpoint = Checkpoint::open(&DryRunDisk::default(), root)?.values();
-    let (start, parts) = start(&config, &disk, was_clean)?;
+    let (start, pipeline) = start(&config, &disk, was_clean)?;
     let before = match log::LogInspection::open(&config) {
         Err(StoreError::SegmentGap { .. } | StoreError::SegmentSize { .. }) => None,
         outcome => Some(outcome?),
     };
-    let after = parts.as_ref().map(|parts| &*parts.pipeline.queues);
+    let after = pipeline.as_ref().map(|pipeline| &*pipeline.queues);
     let mut inspection = Inspection {
         root: root.clone(),
         verdict: Verdict::Sound,
@@ -194,18 +198,18 @@ pub fn inspect(place: &Place) -> Result<Inspection, InspectError> {
     Ok(inspection)
 }
 
-/// Tries a start. Gives the recovered parts when it would succeed.
+/// Tries a start. Gives the recovered store when it would succeed.
 fn start(
     config: &Arc<StoreConfig>,
     disk: &DryRunDisk,
     was_clean: bool,
-) -> Result<(Start, Option<open::Parts>), StoreError> {
+) -> Result<(Start, Option<Pipeline>), StoreError> {
     let try_start = || {
         open::refuse_other_kinds(disk, config)?;
         open::recover(Arc::clone(config), Arc::new(disk.clone()), Arc::new(SystemClock), was_clean)
     };
     match try_start() {
-        Ok(parts) => {
+        Ok((pipeline, report)) => {
             let RecoveryReport {
                 checked_from,
                 checked_records,
@@ -215,7 +219,7 @@ fn start(
                 cut_reason,
                 rebuilt_queues,
                 ..
-            } = parts.report.clone();
+            } = report;
             let start = Start::Succeeds {
                 checked_from,
                 checked_records,
@@ -225,7 +229,7 @@ fn start(
                 cut_reason,
                 rebuilt_queues,
             };
-            Ok((start, Some(parts)))
+            Ok((start, Some(pipeline)))
         }
         Err(error @ StoreError::Io { .. }) => Err(error),
         Err(error) => Ok((Start::Refused(error.to_string()), None)),

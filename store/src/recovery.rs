@@ -162,8 +162,8 @@ impl Recovery<'_> {
         Ok(self.log.min_offset())
     }
 
-    /// Checks all records from the start of a stretch that should be there at least, adds them to their queues, and makes the rest of the log
-    /// zeros.
+    /// Checks all records from the start of a stretch that should be there at least, adds them to
+    /// their queues, and makes the rest of the log zeros.
     fn check_log(
         &self,
         Range { start: from, end: expected }: Range<i64>,
