@@ -1,5 +1,5 @@
-//! Bodies of requests: registrations, heartbeats, tables in fastjson's dialect, batches. What can be
-//! read is the same after it was written and read again.
+//! Bodies of requests: registrations, heartbeats, tables in fastjson's dialect, batches. What can
+//! be read is the same after it was written and read again.
 #![no_main]
 
 use bytes::BytesMut;

@@ -1,5 +1,5 @@
-//! A store's directory that was changed at will: it opens or says why not, it can be read, opening it
-//! twice is as good as once, and it takes messages.
+//! A store's directory that was changed at will: it opens or says why not, it can be read, opening
+//! it twice is as good as once, and it takes messages.
 #![no_main]
 
 use std::collections::BTreeMap;

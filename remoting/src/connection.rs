@@ -24,15 +24,15 @@ use crate::{Channel, Context, Limits, Processor, RemotingMetrics, Response};
 
 /// Room that is made for each read.
 const READ_BYTES: usize = 16 * 1024;
-/// Bytes that one system call reads or writes at most. A connection with more lets the others of its
-/// thread have their turn in between: a frame of 10 MiB takes long.
+/// Bytes that one system call reads or writes at most. A connection with more lets the others of
+/// its thread have their turn in between: a frame of 10 MiB takes long.
 const BYTES_PER_TURN: usize = 128 * 1024;
 /// Pieces that one system call writes at most.
 const PIECES_PER_WRITE: usize = 128;
 /// Frames that the writer takes at once.
 const FRAMES_PER_TURN: usize = 64;
-/// Requests that are begun in a row before [`Processor::before_wait`] is called although more can be
-/// read.
+/// Requests that are begun in a row before [`Processor::before_wait`] is called although more can
+/// be read.
 const BEGUN_MAX: usize = 64;
 /// Unit of the limit on request bytes, since a semaphore counts to 2^29 on small machines.
 const BYTES_PER_PERMIT: usize = 1024;

@@ -160,7 +160,7 @@ fn cpu_seconds() -> f64 {
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
     let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>());
     // The kernel counts in hundredths for programs, whatever it does itself.
-    ticks.map(|ticks| ticks.unwrap_or(0.0)).sum::<f64>() / 100.0
+    ticks.map(Result::unwrap_or_default).sum::<f64>() / 100.0
 }
 
 /// Lets the kernel drop what it keeps of the files.

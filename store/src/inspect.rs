@@ -22,6 +22,7 @@ use crate::delay_level::DelayLevels;
 use crate::disk;
 use crate::dry_run::DryRunDisk;
 use crate::error::StoreError;
+use crate::message_store::Threads;
 use crate::open;
 use crate::pipeline::Pipeline;
 use crate::recovery::RecoveryReport;
@@ -206,7 +207,8 @@ fn start(
 ) -> Result<(Start, Option<Pipeline>), StoreError> {
     let try_start = || {
         open::refuse_other_kinds(disk, config)?;
-        open::recover(Arc::clone(config), Arc::new(disk.clone()), Arc::new(SystemClock), was_clean)
+        let (config, disk) = (Arc::clone(config), Arc::new(disk.clone()));
+        open::recover(config, disk, Arc::new(SystemClock), (was_clean, Threads::Stepped))
     };
     match try_start() {
         Ok((pipeline, report)) => {

@@ -12,8 +12,8 @@
 //! under load one write serves many.
 //!
 //! Under ASYNC_FLUSH the senders are answered after the write, and the flusher follows after
-//! `flushIntervalCommitLog`. Beside this way, the keeper flushes consume queues and index and deletes
-//! what is old, the watcher looks at the disk, and the indexer follows the log.
+//! `flushIntervalCommitLog`. Beside this way, the keeper flushes consume queues and index and
+//! deletes what is old, the watcher looks at the disk, and the indexer follows the log.
 
 use std::sync::Arc;
 use std::time::Duration;

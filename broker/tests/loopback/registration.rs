@@ -158,8 +158,8 @@ async fn a_refused_or_lost_registration_is_made_again() {
     drop(broker);
 }
 
-/// Java's client gives a heartbeat 3 s, then closes the connection and with it undoes the heartbeat;
-/// the next one comes 30 s later.
+/// Java's client gives a heartbeat 3 s, then closes the connection and with it undoes the
+/// heartbeat; the next one comes 30 s later.
 #[tokio::test]
 async fn a_heartbeat_waits_for_no_name_server() {
     let mut server = Fake::start(0);

@@ -42,7 +42,8 @@ pub enum UpdateError {
     TooLong { bytes: usize },
 }
 
-/// The first reasons why an update was refused, separated by `; ` when printed (it travels as a remark).
+/// The first reasons why an update was refused, separated by `; ` when printed (it travels as a
+/// remark).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct UpdateErrors(pub Vec<UpdateError>);
 
