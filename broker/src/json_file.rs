@@ -89,8 +89,8 @@ mod tests {
             value.load(Ordering::SeqCst)
         };
         std::thread::scope(|scope| {
-            let (began, begin) = mpsc::channel();
-            let (go_on, wait) = mpsc::channel::<()>();
+            let (began, begin) = mpsc::sync_channel(1);
+            let (go_on, wait) = mpsc::sync_channel::<()>(1);
             let file = &file;
             scope.spawn(move || {
                 let slow = || {
