@@ -158,7 +158,7 @@ fn start(what: &str, config: &StoreConfig) -> Result<()> {
 fn cpu_seconds() -> f64 {
     let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields = stat.rsplit_once(')').map_or("", |(_, fields)| fields);
-    let ticks = fields.split_whitespace().skip(11).take(2).map(|ticks| ticks.parse::<f64>());
+    let ticks = fields.split_whitespace().skip(11).take(2).map(str::parse::<f64>);
     // The kernel counts in hundredths for programs, whatever it does itself.
     ticks.map(Result::unwrap_or_default).sum::<f64>() / 100.0
 }
