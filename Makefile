@@ -45,7 +45,7 @@ demo-kubernetes: build
 	e2e/kubernetes/demo.sh
 
 # In the order in which a failure is cheapest to find.
-test: check unit faults fuzz-smoke stock-clients overload kubernetes
+test: check unit faults fuzz-smoke stock-clients kubernetes
 	$(STEP) 'All tests passed'
 
 check: $(TOOLS)/deny-$(DENY_VERSION)
