@@ -9,9 +9,15 @@ use anyhow::{Context, Result, ensure};
 use crate::process::output;
 use crate::say;
 
-/// The root of the source tree.
+/// The root of the source tree: as cargo says when it runs the test, for what it said when it built
+/// it may be another checkout with the same target directory.
 pub fn root() -> &'static Path {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in the source tree")
+    static ROOT: OnceLock<PathBuf> = OnceLock::new();
+    ROOT.get_or_init(|| {
+        let here = std::env::var_os("CARGO_MANIFEST_DIR");
+        let here = here.map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+        here.parent().expect("the crate is in the source tree").to_owned()
+    })
 }
 
 /// The directory of the release binaries, which are built first if something changed.

@@ -64,7 +64,9 @@ impl Content {
         }
         for (queue, (min, end, consumed)) in &self.queues {
             let (new_min, new_end, new_consumed) = later.queues.get(queue).context("a queue")?;
-            let is_kept = (min, consumed) == (new_min, new_consumed) && new_end >= end;
+            // Nothing consumed is the first offset or none, as the broker likes.
+            let is_consumed_kept = consumed.max(min) == new_consumed.max(new_min);
+            let is_kept = min == new_min && new_end >= end && is_consumed_kept;
             ensure!(
                 is_kept,
                 "{queue:?}: {:?} became {:?}",

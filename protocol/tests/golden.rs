@@ -25,7 +25,7 @@ use protocol::route::{ClusterInfo, TopicRouteData};
 use protocol::subscription::SubscriptionGroupConfig;
 
 fn golden(name: &str) -> Vec<u8> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(name);
+    let path = Path::new("tests/golden").join(name);
     std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 

@@ -32,6 +32,12 @@ pub(crate) struct StoreArgs {
         value_parser = DelayLevels::parse
     )]
     message_delay_level: DelayLevels,
+    /// The brokers' maxHashSlotNum, if they have one of their own
+    #[arg(long, value_name = "SLOTS", default_value_t = 5_000_000, hide_default_value = true)]
+    max_hash_slot_num: u32,
+    /// The brokers' maxIndexNum, if they have one of their own
+    #[arg(long, value_name = "ENTRIES", default_value_t = 20_000_000, hide_default_value = true)]
+    max_index_num: u32,
 }
 
 impl StoreArgs {
@@ -40,6 +46,8 @@ impl StoreArgs {
             root: self.dir.clone(),
             commit_log: self.commit_log.clone(),
             message_delay_level: self.message_delay_level.clone(),
+            max_hash_slot_num: self.max_hash_slot_num,
+            max_index_num: self.max_index_num,
         }
     }
 }

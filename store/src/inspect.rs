@@ -42,6 +42,10 @@ pub struct Place {
     pub commit_log: Option<PathBuf>,
     /// `messageDelayLevel` of the brokers that wrote it.
     pub message_delay_level: DelayLevels,
+    /// `maxHashSlotNum` of these brokers.
+    pub max_hash_slot_num: u32,
+    /// `maxIndexNum` of these brokers.
+    pub max_index_num: u32,
 }
 
 /// Why a store could not be looked at.

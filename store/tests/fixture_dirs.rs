@@ -32,7 +32,7 @@ fn unpack(archive: &Path) -> (TempDir, Vec<Value>) {
 }
 
 fn archives() -> Vec<PathBuf> {
-    let mut dirs = vec![Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures")];
+    let mut dirs = vec![PathBuf::from("tests/fixtures")];
     dirs.extend(std::env::var_os("ROCKETMQ_FIXTURES").map(PathBuf::from));
     let mut archives = Vec::new();
     for dir in dirs {
@@ -275,7 +275,7 @@ fn an_index_built_from_the_log_equals_that_of_apache_byte_for_byte() {
         let (dir, lines) = unpack(&archive);
         let [path] = &index_files(&dir)[..] else { panic!("one index file") };
         let of_apache = pages(path);
-        assert!(of_apache.len() > 100);
+        assert!(of_apache.len() > 10, "{}", archive.display());
         std::fs::remove_file(path).unwrap();
         let (store, _) = open(&dir);
         wait_until_indexed(&store);

@@ -20,8 +20,14 @@ const MESSAGES: i32 = 600;
 const SEGMENT: u64 = 64 << 10;
 
 fn place(root: &Path) -> Place {
-    let message_delay_level = DelayLevels::default();
-    Place { root: root.to_owned(), commit_log: None, message_delay_level }
+    let config = config(root, FlushDiskType::AsyncFlush);
+    Place {
+        root: root.to_owned(),
+        commit_log: None,
+        message_delay_level: DelayLevels::default(),
+        max_hash_slot_num: config.max_hash_slot_num,
+        max_index_num: config.max_index_num,
+    }
 }
 
 /// A store of several files in two topics, stopped in good order.

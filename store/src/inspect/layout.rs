@@ -19,6 +19,8 @@ const SEGMENT_BYTES_MIN: u64 = 4096;
 pub(super) fn config(place: &Place) -> Result<StoreConfig, StoreError> {
     let mut config = StoreConfig::new(&place.root);
     config.message_delay_level = place.message_delay_level.clone();
+    (config.max_hash_slot_num, config.max_index_num) =
+        (place.max_hash_slot_num, place.max_index_num);
     if let Some(dir) = &place.commit_log {
         config.store_path_commit_log.clone_from(dir);
     }

@@ -258,7 +258,8 @@ public class StoreMessages {
                         + ",\"msgId\":" + text(message.getMsgId())
                         + ",\"offsetMsgId\":" + text(((MessageClientExt) message).getOffsetMsgId())
                         + ",\"flag\":" + message.getFlag()
-                        + ",\"sysFlag\":" + message.getSysFlag()
+                        // Newer clients clear the bit of compression when they decompress.
+                        + ",\"sysFlag\":" + (message.getSysFlag() & ~1)
                         + ",\"bornTimestamp\":" + message.getBornTimestamp()
                         + ",\"storeTimestamp\":" + message.getStoreTimestamp()
                         + ",\"reconsumeTimes\":" + message.getReconsumeTimes()
