@@ -175,10 +175,13 @@ impl Dispatch {
             }
         }
         self.is_staged = true;
-        for queue in &touched {
-            self.queues.commit(queue)?;
+        let committed = touched.iter().try_for_each(|queue| self.queues.commit(queue));
+        if committed.is_ok() {
+            self.dispatched.set(end, timestamp);
         }
-        self.dispatched.set(end, timestamp);
+        // Those who are answered can read what they sent. If that takes long, it is stored anyway.
+        self.groups.iter_mut().for_each(WrittenGroup::answer);
+        committed?;
         let dispatchers = self.dispatchers.read().clone();
         for group in self.groups.drain(..) {
             Metrics::add(&self.metrics.dispatched_messages, group.dispatches.len());

@@ -3,16 +3,16 @@
 //! ```text
 //! put (sender's thread: check, encode)
 //!   -> appender    numbers, one write for all that wait
-//!   -> flusher     one fdatasync for all that wait      (SYNC_FLUSH: then answers the senders)
-//!   -> dispatcher  consume queue units, then tells those who wait for messages
+//!   -> flusher     one fdatasync for all that wait      (SYNC_FLUSH)
+//!   -> dispatcher  consume queue units, then answers the senders and tells those who wait for
+//!                  messages
 //! ```
 //! Appender and dispatcher belong to whichever thread comes first, a sender's or the flusher; the
 //! others leave their work to it, and a thread of the store takes over from one that has served
 //! others long enough, or after an error. So a message under ASYNC_FLUSH changes no thread, and
 //! under load one write serves many.
 //!
-//! Under ASYNC_FLUSH the senders are answered after the write, and the flusher follows after
-//! `flushIntervalCommitLog`. Beside this way, the keeper flushes consume queues and index and
+//! Under ASYNC_FLUSH the flusher follows after `flushIntervalCommitLog`. Beside this way, the keeper flushes consume queues and index and
 //! deletes what is old, the watcher looks at the disk, and the indexer follows the log.
 
 use std::sync::Arc;
@@ -110,8 +110,8 @@ impl Pipeline {
         let _guard = self.end_if_panicking("of a sender");
         self.take_turns(&self.to_writer, || {
             // Whoever has it looks again after giving it back.
-            let mut appender = self.appender.try_lock()?;
-            Some(self.append(&mut appender))
+            self.append(&mut *self.appender.try_lock()?);
+            Some(true)
         });
         self.dispatch_written();
     }
@@ -141,12 +141,13 @@ impl Pipeline {
     }
 
     /// The order of the mailbox is that of the log, so it is emptied by the holder of the appender.
+    /// Returns whether there was anything.
     fn append(&self, appender: &mut Appender) -> bool {
         let mut requests = std::mem::take(&mut appender.requests);
-        self.to_writer.try_take(&mut requests);
+        let has_some = self.to_writer.try_take(&mut requests);
         appender.append(&mut requests, |group| self.after_write(group));
         appender.requests = requests;
-        true
+        has_some
     }
 
     /// Returns false when consume queues cannot be written; it may be called again.
@@ -191,13 +192,13 @@ impl Pipeline {
         }
     }
 
+    /// Takes over from those who would write for too long.
     pub(crate) fn run_writer(&self) {
         while self.to_writer.wait() {
-            self.append(&mut self.appender.lock());
-            self.dispatch_written();
+            self.write_enqueued();
         }
         // A sender may still be writing.
-        let _appender = self.appender.lock();
+        while self.append(&mut self.appender.lock()) {}
         self.to_flusher.close();
     }
 
@@ -220,16 +221,17 @@ impl Pipeline {
     /// Takes over from those who would dispatch for too long, or cannot.
     pub(crate) fn run_dispatcher(&self) {
         while self.to_dispatcher.wait() {
-            let mut dispatch = self.dispatch.lock();
-            while !self.dispatch_some(&mut dispatch) {
+            while !self.dispatch_some(&mut self.dispatch.lock()) {
                 if self.to_dispatcher.wait_closed(DISPATCH_RETRY) {
                     // The next start builds the queues from the log.
                     return self.to_indexer.close();
                 }
             }
+            self.dispatch_written();
         }
         // Another thread may still be dispatching.
-        let _dispatch = self.dispatch.lock();
+        let mut dispatch = self.dispatch.lock();
+        while !self.to_dispatcher.is_empty() && self.dispatch_some(&mut dispatch) {}
         self.to_indexer.close();
     }
 
@@ -348,9 +350,7 @@ impl Pipeline {
         if self.threads == Threads::Own {
             return;
         }
-        while !self.to_writer.is_empty() {
-            self.append(&mut self.appender.lock());
-        }
+        while self.append(&mut self.appender.lock()) {}
         let mut groups = Vec::new();
         if self.to_flusher.try_take(&mut groups) {
             self.flusher.flush(&mut groups, |group| self.after_flush(group));

@@ -94,7 +94,7 @@ impl Put<'_> {
             others,
             queue: self.queues.get_or_create(first.topic, first.queue_id),
             sys_flag: first.sys_flag,
-            wait_flush: is_waiting && self.config.flush_disk_type == FlushDiskType::SyncFlush,
+            is_waiting: is_waiting || self.config.flush_disk_type == FlushDiskType::AsyncFlush,
             completion,
             permit,
         };

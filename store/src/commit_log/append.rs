@@ -53,8 +53,8 @@ pub(crate) struct AppendRequest {
     pub(crate) others: Vec<RecordMeta>,
     pub(crate) queue: Arc<ConsumeQueue>,
     pub(crate) sys_flag: i32,
-    /// Whether the sender waits for the flush.
-    pub(crate) wait_flush: bool,
+    /// Whether the sender waits for all that is to be done; else only for the write.
+    pub(crate) is_waiting: bool,
     pub(crate) completion: Completion,
     pub(crate) permit: Permit,
 }
@@ -68,8 +68,8 @@ pub(crate) struct WrittenGroup {
     pub(crate) timestamp: i64,
     /// Messages to make readable.
     pub(crate) dispatches: Vec<DispatchRequest>,
-    /// Senders to answer when it is flushed.
-    pub(crate) done: Vec<(Completion, PutResult)>,
+    /// Senders to answer when their messages can be read.
+    done: Vec<(Completion, PutResult)>,
     /// Senders to answer as soon as it is written.
     early: Vec<(Completion, PutResult)>,
     /// Given back when the messages are readable.
@@ -227,7 +227,7 @@ impl Appender {
             others,
             queue,
             sys_flag,
-            wait_flush,
+            is_waiting,
             completion,
             permit,
         } = request;
@@ -271,7 +271,7 @@ impl Appender {
         assert_eq!(start, self.buffer.len(), "sizes of the records must add up");
         group.timestamp = timestamp;
         group.permits.push(permit);
-        if wait_flush {
+        if is_waiting {
             group.done.push((completion, result));
         } else {
             group.early.push((completion, result));
@@ -323,6 +323,13 @@ impl WrittenGroup {
             completion.appended(result);
         }
         for (completion, result) in self.early.drain(..) {
+            completion.complete(Ok(result));
+        }
+    }
+
+    /// Tells the senders that their messages are stored.
+    pub(crate) fn answer(&mut self) {
+        for (completion, result) in self.done.drain(..) {
             completion.complete(Ok(result));
         }
     }

@@ -27,7 +27,7 @@ impl Flusher {
         Self { log, checkpoint, flags, metrics }
     }
 
-    /// Flushes all these groups at once, answers their senders, and passes what may now be read on.
+    /// Flushes all these groups at once, and passes them on: they may now be read.
     pub(crate) fn flush(
         &self,
         groups: &mut Vec<WrittenGroup>,
@@ -35,13 +35,10 @@ impl Flusher {
     ) {
         let Some(last) = groups.last() else { return };
         let is_flushed = self.flush_to(last.end, last.timestamp);
-        for mut group in groups.drain(..) {
+        for group in groups.drain(..) {
             if !is_flushed {
                 group.fail(&self.flags);
                 continue;
-            }
-            for (completion, result) in group.done.drain(..) {
-                completion.complete(Ok(result));
             }
             flushed(group);
         }
