@@ -4,8 +4,8 @@
 //! settings or consumers.
 //!
 //! # Invariants
-//! - A put resolves only after its record is written, under SYNC_FLUSH after it is flushed, and once
-//!   the message can be read (unless no consume queue can be written at present).
+//! - A put resolves only after its record is written, under SYNC_FLUSH after it is flushed, and
+//!   once the message can be read (unless no consume queue can be written at present).
 //! - A write or flush that failed is never repeated; nothing is acknowledged after it.
 //! - Behind the end of the log there are only zeros before anything is appended.
 //! - Everything but the commit log can be rebuilt from it.

@@ -12,8 +12,9 @@
 //! others long enough, or after an error. So a message under ASYNC_FLUSH changes no thread, and
 //! under load one write serves many.
 //!
-//! Under ASYNC_FLUSH the flusher follows after `flushIntervalCommitLog`. Beside this way, the keeper flushes consume queues and index and
-//! deletes what is old, the watcher looks at the disk, and the indexer follows the log.
+//! Under ASYNC_FLUSH the flusher follows after `flushIntervalCommitLog`. Beside this way, the
+//! keeper flushes consume queues and index and deletes what is old, the watcher looks at the disk,
+//! and the indexer follows the log.
 
 use std::sync::Arc;
 use std::time::Duration;
