@@ -35,6 +35,7 @@ fn config(cut_damaged_log: bool) -> StoreConfig {
     let mut config = StoreConfig::new("/store");
     config.mapped_file_size_commit_log = 4 << 10;
     config.mapped_file_size_consume_queue = 20 * 8;
+    (config.max_hash_slot_num, config.max_index_num) = (16, 64);
     config.max_message_size = 2 << 10;
     config.flush_disk_type = FlushDiskType::SyncFlush;
     config.cut_damaged_log = cut_damaged_log;

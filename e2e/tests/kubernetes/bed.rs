@@ -1,6 +1,7 @@
 //! The cluster under test and what is asked of it again and again.
 
 use std::collections::BTreeMap;
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -26,6 +27,9 @@ pub(crate) const POD_LIMIT: Duration = Duration::from_secs(120);
 /// Time for a change that restarts both brokers, one after the other.
 pub(crate) const ROLL_LIMIT: Duration = Duration::from_secs(300);
 
+/// Time for a new name to be known everywhere.
+const DNS_LIMIT: Duration = Duration::from_secs(60);
+
 /// The cluster under test.
 pub(crate) struct Bed {
     pub(crate) cluster: Cluster,
@@ -48,14 +52,25 @@ impl Bed {
         Ok(Self { cluster, images, next_images, directory })
     }
 
-    /// How clients on this machine reach the cluster.
+    /// How clients on this machine reach the cluster, once they can: the DNS server remembers for
+    /// some seconds that a name was not there when it was asked too early.
     pub(crate) fn target(&self) -> Result<Target> {
+        let dns = self.cluster.dns()?;
+        let mut addresses = self.broker_addresses()?;
+        for address in addresses.values() {
+            let host = address.rsplit_once(':').map_or(address.as_str(), |(host, _)| host);
+            wait_until(&format!("{host} has an address"), DNS_LIMIT, || {
+                let script = programs::root().join("e2e/kubernetes/with_dns.sh");
+                let found = Command::new(script).args([&dns, "getent", "hosts", host]).output()?;
+                Ok(found.status.success())
+            })?;
+        }
         Ok(Target {
             namesrv: text(&self.resource()?, "/status/nameServers/addresses")?.to_owned(),
-            broker: self.broker_addresses()?.remove(&format!("{NAME}-0")).unwrap_or_default(),
+            broker: addresses.remove(&format!("{NAME}-0")).unwrap_or_default(),
             broker_name: format!("{NAME}-0"),
             cluster: NAME.to_owned(),
-            dns: Some(self.cluster.dns()?),
+            dns: Some(dns),
             state: e2e::java::client_state(self.directory.path()),
         })
     }
