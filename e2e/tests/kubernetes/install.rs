@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use e2e::java::SendConsume;
 use e2e::process::http_get;
+use e2e::process::wait_until;
 use e2e::say;
 use serde_json::Value;
 
@@ -90,17 +91,19 @@ pub(crate) fn ten_thousand_messages_once_each(bed: &Bed) -> Result<()> {
 
 pub(crate) fn mqadmin_agrees(bed: &Bed) -> Result<()> {
     say("mqadmin clusterList says what the status says");
-    let table = bed.target()?.mqadmin(&["clusterList"])?;
-    print!("{table}");
     let addresses = bed.broker_addresses()?;
     ensure!(!addresses.is_empty(), "no broker group has an address in its status");
-    for (name, address) in addresses {
-        let is_line = |line: &str| {
-            let words: Vec<&str> = line.split_whitespace().collect();
-            words.starts_with(&[NAME, &name, "0", &address])
-        };
-        ensure!(table.lines().any(is_line), "no line for {name} at {address}");
-    }
+    // A broker looks every 30 s for name servers that were not in the DNS before.
+    wait_until("clusterList has every broker group", POD_LIMIT, || {
+        let table = bed.target()?.mqadmin(&["clusterList"])?;
+        print!("{table}");
+        Ok(addresses.iter().all(|(name, address)| {
+            table.lines().any(|line| {
+                let words: Vec<&str> = line.split_whitespace().collect();
+                words.starts_with(&[NAME, name, "0", address])
+            })
+        }))
+    })?;
     Ok(())
 }
 
