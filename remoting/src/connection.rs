@@ -102,6 +102,8 @@ where
         shared.processor.connected(&closed);
         let reading = async {
             reader.run().await;
+            // What was begun just before the end has never come to wait.
+            shared.processor.before_wait();
             shared.processor.disconnected(&closed);
             shared.metrics.connections.dec();
             // A writer that stalls ends itself; one that has nothing left to write ends at once.

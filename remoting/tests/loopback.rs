@@ -29,6 +29,8 @@ const SECOND: Duration = Duration::from_secs(20);
 struct Peer {
     release: Notify,
     held: AtomicUsize,
+    /// Held since the connection last was about to wait.
+    fresh: AtomicUsize,
     connected: AtomicUsize,
     disconnected: Notify,
 }
@@ -39,6 +41,7 @@ impl Processor for Peer {
             ECHO => Some(RemotingCommand::success().with_body(request.body).into()),
             HOLD => {
                 self.held.fetch_add(1, Ordering::SeqCst);
+                self.fresh.fetch_add(1, Ordering::SeqCst);
                 self.release.notified().await;
                 Some(RemotingCommand::success().into())
             }
@@ -53,6 +56,10 @@ impl Processor for Peer {
             }
             _ => None,
         }
+    }
+
+    fn before_wait(&self) {
+        self.fresh.store(0, Ordering::SeqCst);
     }
 
     fn connected(&self, _: &Channel) {
@@ -253,4 +260,23 @@ async fn a_stopping_server_finishes_what_it_began() {
     assert_eq!(answer.unwrap().response_code(), ResponseCode::SUCCESS);
     let refused = client.invoke(&addr, request(ECHO, b""), SECOND).await;
     assert!(matches!(refused, Err(RemotingError::Connect { .. })), "{refused:?}");
+}
+
+#[tokio::test]
+async fn what_a_peer_sends_before_it_goes_is_not_left_behind() {
+    let (_server, peer, addr) = server(Limits::default());
+    for round in 1..=20 {
+        let mut stream = TcpStream::connect(&addr).await.unwrap();
+        let mut request = BytesMut::new();
+        let last = RemotingCommand::request_without_header(HOLD).oneway();
+        frame::encode(&last, &mut request).unwrap();
+        // More than one read takes, and at its end what closes the connection.
+        let large = RemotingCommand::request_without_header(ECHO).oneway();
+        frame::encode(&large.with_body(vec![0; 64 << 10]), &mut request).unwrap();
+        request.extend_from_slice(&[0xFF; 8]);
+        stream.write_all(&request).await.unwrap();
+        tokio::time::timeout(SECOND, peer.disconnected.notified()).await.unwrap();
+        assert_eq!(peer.held.load(Ordering::SeqCst), round);
+        assert_eq!(peer.fresh.load(Ordering::SeqCst), 0, "before_wait was called");
+    }
 }
