@@ -1,6 +1,7 @@
 //! `rocketmq-broker`
 
 use std::process::ExitCode;
+use std::thread::available_parallelism;
 
 use broker::RunningBroker;
 use broker::config::{BrokerConfig, NO_EFFECT, check};
@@ -11,6 +12,10 @@ use daemon::shutdown::Shutdown;
 
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
+
+/// Connections write to the store themselves, one thread at a time: while a slow disk holds that
+/// one, another answers everything else.
+const THREADS_MIN: usize = 2;
 
 /// Broker of a RocketMQ cluster: stores messages and hands them out.
 #[derive(Parser)]
@@ -42,7 +47,9 @@ fn main() -> ExitCode {
         }
     };
     log_configuration(&loaded);
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let threads = available_parallelism().map_or(THREADS_MIN, |cores| cores.get().max(THREADS_MIN));
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(threads).enable_all().build();
     let result = runtime.map_err(anyhow::Error::from).and_then(|runtime| {
         runtime.block_on(async {
             let shutdown = Shutdown::on_signals()?;

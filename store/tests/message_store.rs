@@ -296,3 +296,31 @@ fn stores_that_cannot_be_read_are_refused_in_words() {
     let error = open(64 << 10).unwrap_err().to_string();
     assert!(error.contains("RocksDB"), "{error}");
 }
+
+/// Whoever finds another one writing leaves its messages to that one: none may stay behind, and who
+/// is answered reads what it sent.
+#[test]
+fn senders_that_write_for_each_other_leave_nothing_behind() {
+    const SENDERS: i32 = 8;
+    const MESSAGES: i64 = 400;
+    for flush in [FlushDiskType::AsyncFlush, FlushDiskType::SyncFlush] {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = MessageStore::open(config(dir.path(), flush)).unwrap();
+        std::thread::scope(|scope| {
+            for queue in 0..SENDERS {
+                let store = &store;
+                scope.spawn(move || {
+                    for number in 0..MESSAGES {
+                        let message = message("t", queue, b"body");
+                        let put = store.enqueue(std::slice::from_ref(&message));
+                        store.write_enqueued();
+                        assert_eq!(put.wait().unwrap().queue_offset, number);
+                        assert_eq!(store.max_offset("t", queue), number + 1);
+                    }
+                });
+            }
+        });
+        store.shutdown().unwrap();
+        assert!(!dir.path().join("abort").exists());
+    }
+}
