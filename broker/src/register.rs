@@ -30,6 +30,9 @@ use crate::config;
 
 /// Changes of topics that are remembered for registrations of only what changed.
 const CHANGES_MAX: usize = 1_024;
+/// Names are looked up again this often: a broker that starts when only some of its name servers
+/// are in the DNS would otherwise be unknown to the others for a whole registration period.
+const RESOLVE_PERIOD: Duration = Duration::from_secs(5);
 /// After a failure or the loss of a connection: pauses that double up to the period.
 const RETRY_PAUSE: Duration = Duration::from_millis(500);
 /// Time for saying good-bye to all name servers.
@@ -298,7 +301,7 @@ async fn follow_names(broker: Arc<Broker>, stop: CancellationToken) {
         }
         let addresses = resolved.values().flatten().copied().collect();
         broker.name_servers.set_peers(&broker, &addresses);
-        let period = current.register_name_server_period;
+        let period = RESOLVE_PERIOD.min(current.register_name_server_period);
         pause = if is_complete { RETRY_PAUSE } else { (pause * 2).min(period) };
         let next = if is_complete { period } else { pause };
         tokio::select! {

@@ -93,7 +93,7 @@ pub(crate) fn mqadmin_agrees(bed: &Bed) -> Result<()> {
     say("mqadmin clusterList says what the status says");
     let addresses = bed.broker_addresses()?;
     ensure!(!addresses.is_empty(), "no broker group has an address in its status");
-    // A broker looks every 30 s for name servers that were not in the DNS before.
+    // A broker looks every few seconds for name servers that were not in the DNS before.
     wait_until("clusterList has every broker group", POD_LIMIT, || {
         let table = bed.target()?.mqadmin(&["clusterList"])?;
         print!("{table}");
