@@ -168,8 +168,9 @@ fn escape_into(out: &mut String, text: &str, is_key: bool) {
                 out.push('\\');
                 out.push(c);
             }
-            c if c.is_control() => {
-                // Control characters are below U+FFFF: one UTF-16 unit.
+            // At the start of a text, U+FEFF would be read as a byte order mark.
+            c if c.is_control() || c == '\u{feff}' => {
+                // All of these are below U+FFFF: one UTF-16 unit.
                 let _ = write!(out, "\\u{:04x}", u32::from(c));
             }
             c => out.push(c),
@@ -254,8 +255,16 @@ mod tests {
 
     #[test]
     fn print_is_read_back() {
-        let values =
-            ["", " x ", "a=b:c", "C:\\store", "tab\tnl\ncr\r", "#!", "\u{1}\u{e9}\u{1f600}"];
+        let values = [
+            "",
+            " x ",
+            "a=b:c",
+            "C:\\store",
+            "tab\tnl\ncr\r",
+            "#!",
+            "\u{1}\u{e9}\u{1f600}",
+            "\u{feff}k",
+        ];
         for text in values {
             let printed = print([(text, text)]);
             let entries = parse(printed.as_bytes()).expect("printed text is well formed");
