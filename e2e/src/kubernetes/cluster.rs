@@ -42,7 +42,7 @@ impl Cluster {
     /// Brings a cluster of three nodes up, or takes the one that `E2E_KUBECONFIG` names.
     ///
     /// `E2E_KIND=1` takes kind also where our own cluster could run. With `E2E_KEEP=1` the cluster
-    /// is left running, and the next test starts with it.
+    /// is left running until the next test starts.
     pub fn start() -> Result<Self> {
         if let Some(kubeconfig) = std::env::var_os("E2E_KUBECONFIG") {
             let kubeconfig = PathBuf::from(kubeconfig);

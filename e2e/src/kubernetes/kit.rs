@@ -13,10 +13,14 @@ pub(super) struct Kit {
 }
 
 impl Kit {
-    /// Brings the cluster up; what of it runs already is kept.
+    /// Brings a new cluster up. What a run left that was cut off, or told to keep it, is removed.
     pub(super) fn up() -> Result<Self> {
         let home = std::env::var_os("E2E_HOME").unwrap_or_else(|| "/var/tmp/rocketmq-e2e".into());
         let kit = Self { home: home.into(), keep: std::env::var_os("E2E_KEEP").is_some() };
+        if kit.home.exists() {
+            say(&format!("removing what an earlier run left in {}", kit.home.display()));
+            kit.script("down.sh", &["--purge"])?;
+        }
         say(&format!("bringing a Kubernetes of three nodes up in {}", kit.home.display()));
         let status = kit
             .command("up.sh")
