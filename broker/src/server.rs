@@ -173,9 +173,9 @@ impl RunningBroker {
 async fn open(config: Live<BrokerConfig>, metrics: Metrics) -> Result<Broker, StartError> {
     let settings = config.get();
     let store_settings = Arc::clone(&settings);
-    let opened = tokio::task::spawn_blocking(move || open_store(&store_settings)).await;
+    let opened = tokio::task::spawn_blocking(move || open_store(&store_settings));
+    let (opened, identity) = tokio::join!(opened, identity(&settings));
     let (store, tables) = opened.map_err(|_| StartError::Interrupted)??;
-    let identity = identity(&settings).await;
     let hold = Arc::new(PullHold::new(settings.pull_hold_max));
     let schedule = tables.schedule;
     store.add_dispatcher(Arc::new(Arrived {
