@@ -157,6 +157,15 @@ impl CommitLog {
         self.flushed.store(end, Ordering::Release);
     }
 
+    /// Takes what was read out of this process's memory; the system keeps it at hand.
+    pub(crate) fn release_memory(&self) {
+        for segment in self.segments() {
+            if let Err(error) = segment.file.release_memory() {
+                tracing::debug!(path = %segment.path.display(), %error, "memory is not released");
+            }
+        }
+    }
+
     pub(crate) fn segments(&self) -> Vec<Arc<Segment>> {
         self.segments.read().iter().cloned().collect()
     }

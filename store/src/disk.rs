@@ -9,6 +9,7 @@ use std::fs::OpenOptions;
 use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::UNIX_EPOCH;
 
@@ -18,7 +19,7 @@ use rustix::fs::{FallocateFlags, FlockOperation};
 use rustix::io::Errno;
 use rustix::process::FlockType;
 
-use crate::mapped_file;
+use crate::mapped_file::{self, MappedFile};
 
 /// What a directory holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,6 +173,13 @@ pub trait File: Send + Sync + fmt::Debug {
         self.read_exact_at(&mut buffer, offset)?;
         Ok(buffer.into())
     }
+    /// Takes what was read by `bytes` out of this process's memory, where the file is mapped.
+    ///
+    /// # Errors
+    /// What the system says.
+    fn release_memory(&self) -> io::Result<()> {
+        Ok(())
+    }
 }
 
 /// Bytes read at once where a file is searched.
@@ -238,14 +246,14 @@ impl Disk for RealDisk {
 
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>> {
         let file = OpenOptions::new().read(true).write(true).open(path)?;
-        Ok(Arc::new(RealFile { file, mapping: OnceLock::new() }))
+        Ok(Arc::new(RealFile::new(file)))
     }
 
     fn create(&self, path: &Path, size: u64) -> io::Result<Arc<dyn File>> {
         let mut options = OpenOptions::new();
         let file = options.read(true).write(true).create(true).truncate(true).open(path)?;
         file.set_len(size)?;
-        Ok(Arc::new(RealFile { file, mapping: OnceLock::new() }))
+        Ok(Arc::new(RealFile::new(file)))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
@@ -338,11 +346,17 @@ impl Drop for RealLock {
 struct RealFile {
     file: std::fs::File,
     /// Made at the first call of `bytes`, of the size that the file then has.
-    mapping: OnceLock<Bytes>,
+    mapping: OnceLock<MappedFile>,
+    /// Whether `bytes` was called since memory was released.
+    is_touched: AtomicBool,
 }
 
 impl RealFile {
-    fn mapping(&self) -> io::Result<&Bytes> {
+    fn new(file: std::fs::File) -> Self {
+        Self { file, mapping: OnceLock::new(), is_touched: AtomicBool::new(false) }
+    }
+
+    fn mapping(&self) -> io::Result<&MappedFile> {
         if let Some(mapping) = self.mapping.get() {
             return Ok(mapping);
         }
@@ -415,11 +429,19 @@ impl File for RealFile {
     }
 
     fn bytes(&self, offset: u64, bytes: usize) -> io::Result<Bytes> {
-        let mapping = self.mapping()?;
+        let mapping = self.mapping()?.bytes();
+        self.is_touched.store(true, Ordering::Relaxed);
         let start = usize::try_from(offset).map_err(io::Error::other)?;
         let end = start.checked_add(bytes).filter(|end| *end <= mapping.len());
         let end = end.ok_or(io::ErrorKind::UnexpectedEof)?;
         Ok(mapping.slice(start..end))
+    }
+
+    fn release_memory(&self) -> io::Result<()> {
+        match self.mapping.get() {
+            Some(mapping) if self.is_touched.swap(false, Ordering::Relaxed) => mapping.release(),
+            _ => Ok(()),
+        }
     }
 }
 

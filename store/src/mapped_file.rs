@@ -2,27 +2,56 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use bytes::Bytes;
-use memmap2::{Mmap, MmapOptions};
+use memmap2::{Mmap, MmapOptions, UncheckedAdvice};
 
 /// A file mapped for reading from its start.
 ///
 /// The mapping lives as long as any [`Bytes`] cut from it, also after the file is deleted.
-#[derive(Debug)]
-struct MappedFile(Mmap);
+#[derive(Debug, Clone)]
+pub(crate) struct MappedFile {
+    mapping: Arc<Mmap>,
+    bytes: Bytes,
+}
 
-impl AsRef<[u8]> for MappedFile {
+impl MappedFile {
+    /// The mapped bytes; slices share the mapping without a copy.
+    pub(crate) fn bytes(&self) -> &Bytes {
+        &self.bytes
+    }
+
+    /// Takes the pages that were read out of this process's memory; the system keeps them, and they
+    /// come back as they are read again.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub(crate) fn release(&self) -> io::Result<()> {
+        // SAFETY: This advice is unsafe because it throws away what was written to a private
+        // mapping. The mapping is shared and never written to: all that goes are entries of the
+        // page table, and readers that come meanwhile fault the same bytes in again.
+        #[allow(unsafe_code)]
+        unsafe {
+            self.mapping.unchecked_advise(UncheckedAdvice::DontNeed)
+        }
+    }
+}
+
+/// What keeps the mapping alive for as long as a slice of it is.
+struct Owner(Arc<Mmap>);
+
+impl AsRef<[u8]> for Owner {
     fn as_ref(&self) -> &[u8] {
         &self.0
     }
 }
 
-/// Maps the first `len` bytes of `file`; slices of the result share the mapping without a copy.
+/// Maps the first `len` bytes of `file`.
 ///
 /// # Errors
 /// The file cannot be mapped, or is shorter than `len`.
-pub(crate) fn map(file: &File, len: usize) -> io::Result<Bytes> {
+pub(crate) fn map(file: &File, len: usize) -> io::Result<MappedFile> {
     let size = file.metadata()?.len();
     if size < len as u64 {
         let text = format!("file has {size} bytes, {len} were to be mapped");
@@ -35,7 +64,9 @@ pub(crate) fn map(file: &File, len: usize) -> io::Result<Bytes> {
     // compared above.
     #[allow(unsafe_code)]
     let mapping = unsafe { MmapOptions::new().len(len).map(file) }?;
-    Ok(Bytes::from_owner(MappedFile(mapping)))
+    let mapping = Arc::new(mapping);
+    let bytes = Bytes::from_owner(Owner(Arc::clone(&mapping)));
+    Ok(MappedFile { mapping, bytes })
 }
 
 #[cfg(test)]
@@ -49,11 +80,14 @@ mod tests {
         let path = dir.path().join("file");
         std::fs::write(&path, [0; 8192]).unwrap();
         let file = File::options().read(true).write(true).open(&path).unwrap();
-        let bytes = map(&file, 8192).unwrap();
+        let mapped = map(&file, 8192).unwrap();
         file.write_all_at(b"hello", 5000).unwrap();
-        let slice = bytes.slice(5000..5005);
+        let slice = mapped.bytes().slice(5000..5005);
+        assert_eq!(slice, "hello");
+        mapped.release().unwrap();
+        assert_eq!(slice, "hello", "what was released comes back");
         std::fs::remove_file(&path).unwrap();
-        drop((file, bytes));
+        drop((file, mapped));
         assert_eq!(slice, "hello");
     }
 
@@ -62,6 +96,6 @@ mod tests {
         let file = tempfile::tempfile().unwrap();
         file.set_len(10).unwrap();
         assert_eq!(map(&file, 11).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
-        assert_eq!(map(&file, 10).unwrap().len(), 10);
+        assert_eq!(map(&file, 10).unwrap().bytes().len(), 10);
     }
 }

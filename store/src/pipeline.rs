@@ -44,6 +44,9 @@ use crate::put::Put;
 use crate::retention::Retention;
 use crate::running_flags::RunningFlags;
 
+/// What was read of the log is taken out of this process's memory this often. Without that a broker
+/// would seem to need as much memory as the log that it has read.
+const RELEASE_INTERVAL: Duration = Duration::from_secs(1);
 /// Turns that a thread takes one after the other, its own and those of others who came meanwhile.
 const TURNS_IN_A_ROW: usize = 8;
 /// Pause before a consume queue that could not be written is tried again.
@@ -290,7 +293,15 @@ impl Pipeline {
 
     /// Looks at the disk, also while the keeper deletes files.
     pub(crate) fn run_watcher(&self) {
-        while !self.to_keeper.wait_closed(self.config.clean_resource_interval) {
+        let tick = self.config.clean_resource_interval.min(RELEASE_INTERVAL);
+        let mut since_look = Duration::ZERO;
+        while !self.to_keeper.wait_closed(tick) {
+            self.log.release_memory();
+            since_look += tick;
+            if since_look < self.config.clean_resource_interval {
+                continue;
+            }
+            since_look = Duration::ZERO;
             if let Err(error) = self.retention.watch_disk() {
                 tracing::error!(%error, "the space of the disk is unknown");
             }
