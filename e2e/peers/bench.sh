@@ -152,7 +152,8 @@ send_cases() { # async|sync
 }
 receive_cases() {
     if is_wanted java-backlog-128; then
-        "$bin/rmq" bench send JavaBacklog --queues 8 --count "$backlog" --batch 32 >/dev/null 2>&1
+        # Enough for warm-up and measurement at the fastest.
+        "$bin/rmq" bench send JavaBacklog --queues 8 --count $((backlog * 6)) --batch 32 >/dev/null 2>&1
     fi
     java_case java-backlog-128 receive Consumer -t JavaBacklog -g "java-backlog-$RANDOM" -w 20
     if is_wanted rmq-backlog-128; then
