@@ -203,6 +203,34 @@ impl TopicTable {
         was_there
     }
 
+    /// Takes over the table of the master; `None` when it is the one that was taken over last, else
+    /// the topics that are no more. Those that this broker needs stay.
+    pub(crate) fn replace(&self, table: TopicConfigTable) -> Option<Vec<String>> {
+        let mut state = self.state.write();
+        let same = |name: &String, config: &TopicConfig| {
+            state.topics.get(name).is_some_and(|known| **known == *config)
+        };
+        let is_gone = |name: &&String| {
+            !table.topic_config_table.contains_key(*name) && !self.system.contains(*name)
+        };
+        let removed: Vec<String> = state.topics.keys().filter(is_gone).cloned().collect();
+        let is_same = removed.is_empty()
+            && state.data_version == table.data_version
+            && table.topic_config_table.iter().all(|(name, config)| same(name, config));
+        if is_same {
+            return None;
+        }
+        for topic in &removed {
+            state.topics.remove(topic);
+        }
+        for (name, config) in table.topic_config_table {
+            let config = TopicConfig { topic_name: name.clone(), ..config };
+            state.topics.insert(name, Arc::new(config));
+        }
+        state.data_version = table.data_version;
+        Some(removed)
+    }
+
     /// Marks topics as ordered, as a name server says; whether anything is different now.
     pub(crate) fn set_order<'a>(&self, topics: impl Iterator<Item = &'a str>) -> bool {
         let mut state = self.state.write();
