@@ -399,8 +399,14 @@ fn encode_replication(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> f
             heard_ms => (now_ms() - heard_ms).max(0) as f64,
         };
         let is_connected = f64::from(u8::from(ha.has_master()));
+        let behind = ha.following.behind(broker.store.log_end()) as f64;
         for (name, help, value) in [
             ("rocketmq_ha_master_connected", "Whether the master's log comes", is_connected),
+            (
+                "rocketmq_ha_behind_bytes",
+                "Bytes that this slave lacked when the master was last asked",
+                behind,
+            ),
             (
                 "rocketmq_ha_master_silence",
                 "Milliseconds since the master was heard of; -1: never",

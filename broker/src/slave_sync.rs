@@ -5,7 +5,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use protocol::body::{ConsumerOffsetTable, SubscriptionGroupWrapper, TopicConfigTable};
+use protocol::body::{ConsumerOffsetTable, KvTable, SubscriptionGroupWrapper, TopicConfigTable};
 use protocol::command::RemotingCommand;
 use protocol::header::group::GetAllSubscriptionGroupResponseHeader;
 use protocol::header::topic::GetAllTopicConfigResponseHeader;
@@ -43,6 +43,8 @@ enum SyncError {
     Refused { code: ResponseCode, remark: String },
     #[error("it answers with {found} of {total} entries")]
     Incomplete { found: usize, total: i32 },
+    #[error("its log ends at {master_end}, this one at {end}: it must have lost its store")]
+    ShortLog { master_end: i64, end: i64 },
     #[error("{0}")]
     Save(String),
 }
@@ -123,6 +125,7 @@ struct Sync {
 impl Sync {
     async fn copy(&self, master: &str, with_tables: bool) -> Result<(), SyncError> {
         if with_tables {
+            self.check_log(master).await?;
             self.topics(master).await?;
             self.groups(master).await?;
         }
@@ -148,21 +151,29 @@ impl Sync {
         self.last_error = text;
     }
 
+    /// A master that has lost its log has lost its topics, too: its slave is then the only copy.
+    async fn check_log(&self, master: &str) -> Result<(), SyncError> {
+        let end = self.broker.store.log_end();
+        let (figures, _): (KvTable, _) =
+            self.ask(master, RequestCode::GET_BROKER_RUNTIME_INFO).await?;
+        let theirs = figures.table.get("commitLogMaxOffset").and_then(|end| end.parse().ok());
+        let master_end: i64 = theirs.unwrap_or_default();
+        self.broker.ha.following.set_master_end(master_end);
+        if master_end < end {
+            return Err(SyncError::ShortLog { master_end, end });
+        }
+        Ok(())
+    }
+
     async fn topics(&self, master: &str) -> Result<(), SyncError> {
         let (table, answer): (TopicConfigTable, _) =
             self.ask(master, RequestCode::GET_ALL_TOPIC_CONFIG).await?;
         let total = answer.header::<GetAllTopicConfigResponseHeader>();
         let total = total.ok().and_then(|header| header.total_topic_num);
         check_complete(table.topic_config_table.len(), total)?;
-        let Some(removed) = self.broker.topics.replace(table) else { return Ok(()) };
-        let deleted = move |broker: &Broker| {
-            for topic in removed {
-                tracing::info!(topic, "the master has deleted this topic");
-                broker.store.delete_topic(&topic)?;
-            }
-            Ok::<_, store::StoreError>(())
-        };
-        self.broker.blocking(deleted).await?;
+        if !self.broker.topics.replace(table) {
+            return Ok(());
+        }
         self.broker.blocking(|broker| broker.topics.save()).await?;
         self.broker.name_servers.register(None, Duration::ZERO).await;
         Ok(())

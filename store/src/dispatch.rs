@@ -228,6 +228,9 @@ impl Dispatch {
         }
         let Some(last) = self.groups.last() else { return Ok(false) };
         let (end, timestamp) = (last.end, last.timestamp);
+        if self.is_tail && self.drop_restarted()? {
+            return Ok(true);
+        }
         let touched = self.stage()?;
         let queues = &self.parts.tail.queues;
         let committed = touched.iter().try_for_each(|queue| queues.commit(queue));
@@ -245,6 +248,29 @@ impl Dispatch {
             }
         }
         Ok(true)
+    }
+
+    /// A topic that the master deleted and made anew begins at 0 again: what is there of the old one
+    /// goes, and the groups are to be read again. Returns whether there was one.
+    fn drop_restarted(&mut self) -> Result<bool, StoreError> {
+        let Tail { log, queues, deleted, .. } = &*self.parts.tail;
+        let requests = self.groups.iter().flat_map(|group| &group.dispatches);
+        for request in requests.filter(|request| request.is_in_queue()) {
+            let DispatchRequest { queue, queue_offset, physical_offset, .. } = request;
+            if *queue_offset >= queue.max_offset() || queue.is_deleted() {
+                continue;
+            }
+            let known = queue.unit(*queue_offset)?;
+            if known.is_none_or(|unit| unit.physical_offset == *physical_offset) {
+                continue;
+            }
+            tracing::info!(topic = request.topic(), "the master has made this topic anew");
+            deleted.insert(request.topic(), log.min_offset(), *physical_offset)?;
+            queues.delete_topic(request.topic())?;
+            self.groups.clear();
+            return Ok(true);
+        }
+        Ok(false)
     }
 
     /// Stages the units of all groups, once; returns their queues.

@@ -158,6 +158,25 @@ fn an_empty_log_begins_where_the_masters_last_file_does() {
 }
 
 #[test]
+fn a_topic_that_is_made_anew_begins_anew_on_the_slave() {
+    let (ours, theirs) = (SimDisk::new(1), SimDisk::new(2));
+    let (master, slave) = (open_master(&ours), open_slave(&theirs, FLUSHES[0], false));
+    put_some(&master, 0..30);
+    ship(&master, &slave, 1_000, master.log_end()).unwrap();
+    slave.step();
+    master.delete_topic("a").unwrap();
+    put_some(&master, 30..42);
+    ship(&master, &slave, 1_000, master.log_end()).unwrap();
+    slave.step();
+    assert_eq!(all_bodies(&slave), all_bodies(&master));
+    assert!(slave.max_offset("a", 0) < 10);
+    slave.flush().unwrap();
+    drop(slave);
+    let slave = open_slave(&theirs.kill(), FLUSHES[0], false);
+    assert_eq!(all_bodies(&slave), all_bodies(&master));
+}
+
+#[test]
 fn bytes_that_are_no_records_are_refused() {
     let (ours, theirs) = (SimDisk::new(1), SimDisk::new(2));
     let (master, slave) = (open_master(&ours), open_slave(&theirs, FLUSHES[0], false));

@@ -34,6 +34,8 @@ pub(crate) struct Following {
     is_connected: AtomicBool,
     last_read_ms: AtomicI64,
     last_write_ms: AtomicI64,
+    /// End of the master's log when it was last asked.
+    master_end: AtomicI64,
     speed: Speed,
 }
 
@@ -45,6 +47,15 @@ impl Following {
     /// When the master was last heard of, epoch milliseconds; 0 for never.
     pub(crate) fn last_read_ms(&self) -> i64 {
         self.last_read_ms.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn set_master_end(&self, offset: i64) {
+        self.master_end.store(offset, Ordering::Release);
+    }
+
+    /// Bytes that this slave, whose log ends at `end`, lacked when the master was last asked.
+    pub(crate) fn behind(&self, end: i64) -> i64 {
+        (self.master_end.load(Ordering::Acquire) - end).max(0)
     }
 
     pub(crate) fn info(&self) -> HaClientRuntimeInfo {
@@ -67,14 +78,14 @@ enum Ended {
     Frame(#[from] TransferHeaderError),
     #[error(transparent)]
     Log(#[from] ReplicationError),
-    #[error("the store failed: {0}")]
-    Store(String),
     #[error("it sends what lies at {offset}, but this log ends at {end}")]
     OtherOffset { offset: i64, end: i64 },
     #[error("it said nothing for {0:?}")]
     Silent(Duration),
     #[error("it took nothing for {0:?}")]
     Stuck(Duration),
+    #[error("this slave's log was not flushed within {0:?}")]
+    NotFlushed(Duration),
     #[error("the master is somewhere else now")]
     Moved,
 }
@@ -142,11 +153,7 @@ impl Connection<'_> {
         mut reader: OwnedReadHalf,
         mut writer: OwnedWriteHalf,
     ) -> Result<(), Ended> {
-        // What the slave asks for counts as acknowledged, so it has to be stored as all else.
-        self.broker
-            .blocking(|broker| broker.store.flush())
-            .await
-            .map_err(|refusal| Ended::Store(refusal.remark))?;
+        self.wait_for_flush().await?;
         self.report(&mut writer).await?;
         let following = &self.broker.ha.following;
         following.last_read_ms.store(now_ms(), Ordering::Release);
@@ -187,6 +194,23 @@ impl Connection<'_> {
                 }
             }
         }
+    }
+
+    /// What the slave asks for counts as acknowledged, so all of its log has to be stored before.
+    async fn wait_for_flush(&self) -> Result<(), Ended> {
+        let limit = self.broker.settings().ha_housekeeping_interval;
+        let growth = self.broker.ha.growth();
+        let flushed = async {
+            loop {
+                let mut next = pin!(growth.next());
+                next.as_mut().enable();
+                if self.acknowledged() >= self.broker.store.log_end() {
+                    return;
+                }
+                next.await;
+            }
+        };
+        timeout(limit, flushed).await.map_err(|_| Ended::NotFlushed(limit))
     }
 
     /// What this slave has as `flushDiskType` says.

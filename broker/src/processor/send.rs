@@ -194,7 +194,8 @@ impl Send<'_> {
         };
         self.broker.ha.slaves.check()?;
         let put = self.broker.store.enqueue(std::slice::from_ref(&message));
-        let (result, code) = stored(self.broker, put, !incoming.is_unwaited).await?;
+        let (result, code) =
+            stored((self.broker, &self.settings), put, !incoming.is_unwaited).await?;
         self.count(&topic.topic_name, 1, &result, incoming.message_type());
         Ok(self.stored_response(&result, code, queue_id, Some(unique_key)))
     }
@@ -240,7 +241,8 @@ impl Send<'_> {
             .collect();
         self.broker.ha.slaves.check()?;
         let put = self.broker.store.enqueue(&messages);
-        let (result, code) = stored(self.broker, put, !incoming.is_unwaited).await?;
+        let (result, code) =
+            stored((self.broker, &self.settings), put, !incoming.is_unwaited).await?;
         self.count(topic, messages.len(), &result, incoming.message_type());
         let unique_key = incoming.unique_key.map(str::to_owned);
         Ok(self.stored_response(&result, code, self.queue_id, unique_key))
@@ -350,11 +352,10 @@ fn check_supported(incoming: &Incoming<'_>, flags: i32) -> Result<(), Refusal> {
 /// Waits until a message is stored. When only its flush or the slaves are late, or there are too
 /// few slaves, the code says so.
 pub(super) async fn stored(
-    broker: &Broker,
+    (broker, settings): (&Broker, &BrokerConfig),
     mut put: PutFuture,
     is_waiting: bool,
 ) -> Result<(PutResult, ResponseCode), Refusal> {
-    let settings = broker.settings();
     let slaves = &broker.ha.slaves;
     let timeout = if slaves.is_sync() && is_waiting {
         settings.slave_timeout

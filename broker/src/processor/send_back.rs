@@ -50,7 +50,7 @@ pub(crate) async fn send_back(broker: &Arc<Broker>, request: &RemotingCommand) -
         .map_err(|error| Refusal::error(format!("message at {offset} is damaged: {error}")))?;
     let destination = destination(broker, request, (&header, &group), &view).await?;
     let put = put(broker, &view, &destination)?;
-    let (result, code) = send::stored(broker, put, true).await?;
+    let (result, code) = send::stored((broker, &settings), put, true).await?;
     // Without a slave it is stored nevertheless; sent again it would come twice.
     if !matches!(code, ResponseCode::SUCCESS | ResponseCode::SLAVE_NOT_AVAILABLE) {
         return Err(Refusal::error(code.name().unwrap_or_default()));
