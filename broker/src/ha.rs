@@ -1,5 +1,5 @@
-//! Replication by Apache's default HA protocol: a master sends its commit log as it is to the slaves
-//! that connect to `haListenPort`; a slave appends it to its own.
+//! Replication by Apache's default HA protocol: a master sends its commit log as it is to the
+//! slaves that connect to `haListenPort`; a slave appends it to its own.
 //!
 //! Under SYNC_MASTER a message is confirmed, that is acknowledged and readable, when enough slaves
 //! have it. While too few are there nobody is waited for, and senders are told so.
@@ -33,9 +33,9 @@ const REVIEW_INTERVAL: Duration = Duration::from_secs(1);
 /// Where the master is, as a name server says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(crate) struct MasterAddress {
-    /// For requests; empty when there is no master.
+    /// For requests; empty until it is known.
     pub(crate) address: String,
-    /// For the log; the last one that was known when there is no master.
+    /// For the log; empty until it is known.
     pub(crate) ha_address: String,
 }
 
@@ -96,7 +96,10 @@ impl Ha {
             } else {
                 told.ha_address
             };
-            let now = MasterAddress { address: told.address, ha_address };
+            // One that is away is found again where it was, or said to be elsewhere.
+            let address =
+                if told.address.is_empty() { known.address.clone() } else { told.address };
+            let now = MasterAddress { address, ha_address };
             let is_changed = *known != now;
             *known = now;
             is_changed

@@ -29,6 +29,8 @@ const OFFSETS_INTERVAL: Duration = Duration::from_secs(3);
 const TABLES_INTERVAL: Duration = Duration::from_secs(10);
 /// Time for the master to answer.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// A topic that stays unknown does not make this slave ask all the time.
+const TABLES_PAUSE_MIN: Duration = Duration::from_secs(1);
 /// Topics that come together are asked for together.
 const UNKNOWN_TOPIC_PAUSE: Duration = Duration::from_millis(200);
 
@@ -89,11 +91,13 @@ pub(crate) async fn run(broker: Arc<Broker>) {
     let mut ticks = tokio::time::interval(OFFSETS_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut tables_due = Instant::now();
+    let mut tables_earliest = tables_due;
     loop {
         tokio::select! {
             _ = ticks.tick() => {}
             () = notice.notified() => {
-                tokio::time::sleep(UNKNOWN_TOPIC_PAUSE).await;
+                let soon = Instant::now() + UNKNOWN_TOPIC_PAUSE;
+                tokio::time::sleep_until(soon.max(tables_earliest)).await;
                 tables_due = Instant::now();
             }
             changed = master.changed() => {
@@ -110,6 +114,7 @@ pub(crate) async fn run(broker: Arc<Broker>) {
         let with_tables = tables_due <= Instant::now();
         if with_tables {
             tables_due = Instant::now() + TABLES_INTERVAL;
+            tables_earliest = Instant::now() + TABLES_PAUSE_MIN;
         }
         let outcome = sync.copy(&address, with_tables).await;
         sync.say(&address, outcome);

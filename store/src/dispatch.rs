@@ -250,8 +250,8 @@ impl Dispatch {
         Ok(true)
     }
 
-    /// A topic that the master deleted and made anew begins at 0 again: what is there of the old one
-    /// goes, and the groups are to be read again. Returns whether there was one.
+    /// A topic that the master deleted and made anew begins at 0 again: what is there of the old
+    /// one goes, and the groups are to be read again. Returns whether there was one.
     fn drop_restarted(&mut self) -> Result<bool, StoreError> {
         let Tail { log, queues, deleted, .. } = &*self.parts.tail;
         let requests = self.groups.iter().flat_map(|group| &group.dispatches);

@@ -42,9 +42,9 @@ impl MessageStore {
         offset - offset.rem_euclid(self.pipeline.log.segment_bytes())
     }
 
-    /// At most `bytes_max` bytes of the log from an offset on, all of one file, as they are: records
-    /// and the filler at the end of a file. Nothing at the end of the log. What is readable by
-    /// consumers is not copied.
+    /// At most `bytes_max` bytes of the log from an offset on, all of one file, as they are:
+    /// records and the filler at the end of a file. Nothing at the end of the log. What is readable
+    /// by consumers is not copied.
     ///
     /// # Errors
     /// The log has no such offset, or the disk refuses.

@@ -147,9 +147,11 @@ impl Slave {
         let asked = asked.wait_for(Option::is_some).await.ok().and_then(|first| *first);
         let mut next = self.start(asked.unwrap_or_default());
         tracing::info!(%address, offset = next, "slave gets the log from here");
+        // First an empty piece, by which the slave knows that it is served, unless the log does not
+        // have what it wants any more.
+        let mut bytes = self.broker.store.read_log(next, 0)?;
         loop {
             self.broker.ha.slaves.set_next(self.id, next);
-            let bytes = self.next_bytes(next).await?;
             let length = bytes.len();
             let body_bytes = u32::try_from(length).expect("a batch has at most a few MiB");
             let header = TransferHeader { offset: next, body_bytes }.encode();
@@ -159,6 +161,7 @@ impl Slave {
             written.map_err(|_| Ended::Stuck(limit))??;
             self.speed.add(length);
             next += i64::from(body_bytes);
+            bytes = self.next_bytes(next).await?;
         }
     }
 

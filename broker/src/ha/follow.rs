@@ -101,8 +101,6 @@ pub(crate) async fn follow(broker: Arc<Broker>) {
         let connected = connecting.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()));
         let ended = match connected {
             Ok(stream) => {
-                tracing::info!(address, "connected to the master");
-                last_error.clear();
                 let moved = async {
                     let _ = master.wait_for(|master| master.ha_address != address).await;
                     Ended::Moved
@@ -111,7 +109,9 @@ pub(crate) async fn follow(broker: Arc<Broker>) {
                     ended = Connection::run(&broker, stream) => ended,
                     ended = moved => ended,
                 };
-                broker.ha.following.is_connected.store(false, Ordering::Release);
+                if broker.ha.following.is_connected.swap(false, Ordering::AcqRel) {
+                    last_error.clear();
+                }
                 ended
             }
             Err(error) => error.into(),
@@ -156,8 +156,6 @@ impl Connection<'_> {
         self.wait_for_flush().await?;
         self.report(&mut writer).await?;
         let following = &self.broker.ha.following;
-        following.last_read_ms.store(now_ms(), Ordering::Release);
-        following.is_connected.store(true, Ordering::Release);
         let mut buffer = BytesMut::with_capacity(READ_BYTES);
         let mut last_read = Instant::now();
         let mut last_report = Instant::now();
@@ -178,6 +176,10 @@ impl Connection<'_> {
                         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
                     }
                     last_read = Instant::now();
+                    // A master that does not want this slave says nothing.
+                    if !following.is_connected.swap(true, Ordering::AcqRel) {
+                        tracing::info!(offset = self.at, "the master sends its log from here");
+                    }
                     following.last_read_ms.store(now_ms(), Ordering::Release);
                     following.speed.add(bytes);
                     self.take(&mut buffer)?;

@@ -10,8 +10,8 @@ pub(crate) fn status(broker: &Broker) -> Answer {
     with_json(&broker.ha.info(broker))
 }
 
-/// A slave asks where the log is to be had. A slave believes only name servers and its own settings,
-/// and takes a master's notice for what it is worth.
+/// A slave asks where the log is to be had. A slave believes only name servers and its own
+/// settings, and takes a master's notice for what it is worth.
 pub(crate) fn exchange(broker: &Broker) -> Answer {
     if broker.ha.is_slave() {
         return success();

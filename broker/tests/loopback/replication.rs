@@ -207,6 +207,7 @@ async fn a_message_is_seen_only_when_the_slave_has_it() {
     let (master, port) = start("SYNC_MASTER", "0", "", &more).await;
     let client = master.client();
     let mut slave = RawSlave::connect(port, 0).await;
+    assert_eq!(slave.frame().await, (0, Vec::new()), "it is served");
     assert_eq!(slave.frame().await, (0, Vec::new()), "a heartbeat");
     in_sync(&client, 1).await;
     let late = send(&client, "slow").await;
@@ -269,6 +270,7 @@ async fn slaves_do_not_slow_an_asynchronous_master() {
         let sent = send(&client, &format!("{number}{}", "x".repeat(1_000))).await;
         assert_eq!(sent.response_code(), ResponseCode::SUCCESS);
     }
+    assert_eq!(slave.frame().await, (0, Vec::new()), "it is served");
     assert_eq!(slave.frame().await.1.len(), 1_024, "no more than a batch at once");
     // It says nothing more and loses its connection.
     assert!(slave.is_closed().await);
