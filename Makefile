@@ -62,6 +62,7 @@ stock-clients: build
 	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test java_local -- --nocapture
 	$(STEP) 'One store for our broker and Apache'"'"'s in turn'
 	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test both_ways -- --nocapture
+	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test static_replication -- --nocapture
 
 # The short form of `crash`.
 faults: build

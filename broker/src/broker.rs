@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use daemon::config::Live;
 use protocol::perm;
+use protocol::response_code::ResponseCode;
 use protocol::subscription::SubscriptionGroupConfig;
 use protocol::topic_config::TopicConfig;
 use remoting::Channel;
@@ -17,6 +18,7 @@ use crate::config::BrokerConfig;
 use crate::consumer::{ConsumerTable, GroupChange};
 use crate::consumer_offset::ConsumerOffsetTable;
 use crate::group::{self, GroupTable};
+use crate::ha::Ha;
 use crate::hold::PullHold;
 use crate::json_file::SaveError;
 use crate::metrics::Metrics;
@@ -60,6 +62,7 @@ pub(crate) struct Broker {
     pub(crate) hold: Arc<PullHold>,
     pub(crate) schedule: Schedule,
     pub(crate) name_servers: NameServers,
+    pub(crate) ha: Ha,
     pub(crate) metrics: Metrics,
     pub(crate) throughput: Throughput,
     /// When it started, epoch milliseconds.
@@ -112,6 +115,15 @@ impl Broker {
             }
         }
         found.config
+    }
+
+    /// Refuses what only a master can do.
+    pub(crate) fn check_master(&self) -> Result<(), Refusal> {
+        if self.ha.is_slave() {
+            let remark = "service not available now: messages are sent to the slave";
+            return Err(Refusal::new(ResponseCode::SERVICE_NOT_AVAILABLE, remark));
+        }
+        Ok(())
     }
 
     /// The topic by which messages return to a group, or its dead letter topic.

@@ -34,7 +34,7 @@ daemon::config! {
         broker_cluster_name("brokerClusterName"): String = "DefaultCluster".to_owned(), important;
         /// Name of the group of one master and its slaves; empty: the name of the machine.
         broker_name("brokerName"): String = String::new(), important;
-        /// 0: master.
+        /// 0: master; slaves of a brokerName have different ones.
         broker_id("brokerId"): i64 = 0, range(0, i64::MAX), important;
         /// What this broker is within its brokerName.
         broker_role("brokerRole"): BrokerRole = BrokerRole::AsyncMaster, important;
@@ -46,12 +46,48 @@ daemon::config! {
         listen_port("listenPort"): u16 = 10_911, range(1, 65_535), important;
         /// Port for requests that shall not wait behind pulls; empty: listenPort - 2.
         fast_listen_port("fastListenPort"): Option<u16> = None, range(1, 65_535);
-        /// Port for slaves, as it is told to the name servers; empty: listenPort + 1.
+        /// Port from which slaves get the log; empty: listenPort + 1.
         ha_listen_port("haListenPort"): Option<u16> = None, range(1, 65_535);
         /// Address or name that clients are told; empty: the address that leads to the name server.
         broker_ip1("brokerIP1"): String = String::new(), important;
         /// Address or name that slaves are told; empty: brokerIP1.
         broker_ip2("brokerIP2"): String = String::new(), important;
+        /// Address of the master's log, `host:port`; empty: as the name servers say.
+        ha_master_address("haMasterAddress"): String = String::new();
+        /// Bytes of the log that a slave is sent at once; Apache's slaves take 4 MiB at most.
+        ha_transfer_batch_size("haTransferBatchSize"): usize = 32 << 10,
+            range(1_024, HA_BATCH_BYTES_MAX), hot;
+        /// Master and slave say something at least this often.
+        ha_send_heartbeat_interval("haSendHeartbeatInterval"): Duration =
+            Duration::from_secs(5), range(100, 600_000), hot;
+        /// A master or slave that is silent this long loses its connection.
+        ha_housekeeping_interval("haHousekeepingInterval"): Duration =
+            Duration::from_secs(20), range(200, 600_000), hot;
+        /// A slave that lacks this many bytes is not in sync and not waited for.
+        ha_max_gap_not_in_sync("haMaxGapNotInSync"): u64 = 256 << 20, range(1, i64::MAX);
+        /// Each slave gets at most maxHaTransferByteInSecond.
+        ha_flow_control_enable("haFlowControlEnable"): bool = false, hot;
+        /// Bytes of the log that a slave gets in a second, with haFlowControlEnable.
+        max_ha_transfer_byte_in_second("maxHaTransferByteInSecond"): u64 = 100 << 20,
+            range(1_024, i64::MAX), hot;
+        /// How long a sender to a SYNC_MASTER waits for slaves.
+        slave_timeout("slaveTimeout"): Duration = Duration::from_secs(3),
+            range(1, 600_000), hot;
+        /// Replicas, the master included, that have a message before a SYNC_MASTER confirms it; 2
+        /// at least.
+        in_sync_replicas("inSyncReplicas"): usize = 1, range(1, 16);
+        /// A SYNC_MASTER refuses messages while fewer replicas, itself included, are in sync.
+        min_in_sync_replicas("minInSyncReplicas"): usize = 1, range(1, 16);
+        /// inSyncReplicas counts only as far as there are slaves in sync, but not below
+        /// minInSyncReplicas.
+        enable_auto_in_sync_replicas("enableAutoInSyncReplicas"): bool = false;
+        /// All slaves in sync must have a message.
+        all_ack_in_sync_state_set("allAckInSyncStateSet"): bool = false;
+        /// Consumers may read from slaves; a master sends those there that are far behind.
+        slave_read_enable("slaveReadEnable"): bool = false, important, hot;
+        /// A slave corrects offsets that it does not have, instead of sending the consumer to the
+        /// master.
+        offset_check_in_slave("offsetCheckInSlave"): bool = false, hot;
         /// Bits of what clients may do here: 4 read, 2 write.
         broker_permission("brokerPermission"): i32 = perm::READ | perm::WRITE, range(0, 7), hot;
 
@@ -205,6 +241,8 @@ daemon::config! {
 
 /// Bytes that a message body may be allowed to have: a frame of 16 MiB less its header.
 pub const MESSAGE_SIZE_MAX: i64 = 15 << 20;
+/// What Apache's slave has room for in one piece, less its header.
+const HA_BATCH_BYTES_MAX: i64 = (4 << 20) - 16;
 
 fn default_store_path() -> PathBuf {
     let home = std::env::var_os("HOME").map_or_else(|| PathBuf::from("."), PathBuf::from);
@@ -215,11 +253,10 @@ fn default_store_path() -> PathBuf {
 pub fn check(config: &BrokerConfig) -> Vec<String> {
     let mut errors = Vec::new();
     if config.broker_role == BrokerRole::Slave {
-        errors.push(
-            "`brokerRole` is `SLAVE`, but this version has no replication: run ASYNC_MASTER or \
-             SYNC_MASTER with brokerId 0 and a brokerName of its own"
-                .to_owned(),
-        );
+        if config.broker_id == 0 {
+            let text = "`brokerRole` is `SLAVE`, but `brokerId` is 0, which is the master's";
+            errors.push(text.to_owned());
+        }
     } else if config.broker_id != 0 {
         errors.push(format!(
             "`brokerId` is {}, but a master ({}) has brokerId 0",
@@ -344,6 +381,7 @@ impl BrokerConfig {
             max_message_size: usize::try_from(MESSAGE_SIZE_MAX).unwrap_or(usize::MAX),
             message_delay_level: self.delay_levels(),
             cut_damaged_log: self.recovery_cut_damaged_log,
+            is_slave: self.broker_role == BrokerRole::Slave,
             message_index_enable: self.message_index_enable,
             max_hash_slot_num: self.max_hash_slot_num,
             max_index_num: self.max_index_num,
@@ -386,7 +424,7 @@ mod tests {
     fn contradictions_are_named() {
         assert_eq!(errors(&[]), Vec::<String>::new());
         let table: [(&[(&str, &str)], &str); 8] = [
-            (&[("brokerRole", "SLAVE")], "no replication"),
+            (&[("brokerRole", "SLAVE")], "`brokerId` is 0"),
             (&[("brokerId", "1")], "has brokerId 0"),
             (&[("bindAddress", "here")], "bindAddress"),
             (&[("fastListenPort", "10911")], "`listenPort` and `fastListenPort` are both 10911"),

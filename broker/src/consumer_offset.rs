@@ -64,6 +64,22 @@ impl ConsumerOffsetTable {
         saved
     }
 
+    /// Takes over the offsets that the master has; those that it does not have stay.
+    pub(crate) fn merge(&self, table: OffsetBody) {
+        let mut state = self.state.lock();
+        for (key, queues) in table.offset_table {
+            let Some((topic, group)) = key.split_once(SEPARATOR) else { continue };
+            let topics = state.committed.entry(group.to_owned()).or_default();
+            let known = topics.entry(topic.to_owned()).or_default();
+            let is_new = |(queue, offset): (&i32, &i64)| known.get(queue) != Some(offset);
+            if queues.iter().any(is_new) {
+                known.extend(queues);
+                state.is_dirty = true;
+            }
+        }
+        state.data_version = table.data_version;
+    }
+
     /// All committed offsets.
     pub(crate) fn table(&self) -> OffsetBody {
         let state = self.state.lock();

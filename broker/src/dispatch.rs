@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use crate::broker::Broker;
 use crate::metrics::Answered;
 use crate::processor::{
-    admin, client, connection, consume_stats, group, lock, offset, pull, query, relay,
+    admin, client, connection, consume_stats, group, ha, lock, offset, pull, query, relay,
     reset_offset, send, send_back, topic,
 };
 use crate::refusal::{Answer, Refusal};
@@ -140,6 +140,8 @@ async fn answer_rare(broker: &Arc<Broker>, context: &Context, request: &Remoting
         Code::GET_BROKER_CONFIG => admin::config(broker),
         Code::UPDATE_BROKER_CONFIG => admin::update_config(broker, request).await,
         Code::GET_BROKER_RUNTIME_INFO => admin::runtime_info(broker).await,
+        Code::GET_BROKER_HA_STATUS => ha::status(broker),
+        Code::EXCHANGE_BROKER_HA_INFO => ha::exchange(broker),
         Code::CLEAN_EXPIRED_CONSUMEQUEUE | Code::DELETE_EXPIRED_COMMITLOG => {
             admin::clean(broker).await
         }

@@ -154,6 +154,26 @@ impl GroupTable {
         was_there
     }
 
+    /// Takes over the table of the master; whether anything is different now.
+    pub(crate) fn replace(&self, table: SubscriptionGroupWrapper) -> bool {
+        let groups = table.subscription_group_table.into_iter();
+        let named = groups.map(|(name, config)| {
+            let config = SubscriptionGroupConfig { group_name: name.clone(), ..config };
+            (name, Arc::new(config))
+        });
+        let replacement = State {
+            data_version: table.data_version,
+            forbidden: table.forbidden_table,
+            groups: named.collect(),
+        };
+        let mut state = self.state.write();
+        let is_same = state.data_version == replacement.data_version
+            && state.forbidden == replacement.forbidden
+            && state.groups == replacement.groups;
+        *state = replacement;
+        !is_same
+    }
+
     /// Whether the group must not read the topic.
     pub(crate) fn is_read_forbidden(&self, group: &str, topic: &str) -> bool {
         let state = self.state.read();

@@ -9,8 +9,8 @@
 //! - No request waits on a thread: what may wait for the disk runs on tokio's blocking pool.
 //! - Nothing polls: held pulls, delay levels and registrations sleep until an event or their time.
 //!
-//! Absent in this version, and refused with a clear answer: replication, transactions, timed
-//! messages other than delay levels, POP consumption, SQL filters, access control.
+//! Absent in this version, and refused with a clear answer: election, transactions, timed messages
+//! other than delay levels, POP consumption, SQL filters, access control.
 
 mod address;
 mod broker;
@@ -22,6 +22,7 @@ mod consumer;
 mod consumer_offset;
 mod dispatch;
 mod group;
+mod ha;
 mod hold;
 mod json_file;
 mod lag;
@@ -33,6 +34,7 @@ mod refusal;
 mod register;
 mod schedule;
 mod server;
+mod slave_sync;
 mod throughput;
 mod topic;
 mod topic_attribute;

@@ -20,6 +20,7 @@ use protocol::response_code::ResponseCode;
 use protocol::topic_name;
 
 use crate::broker::Broker;
+use crate::clock::now_ms;
 
 /// Topics and groups that have series of their own at most.
 const SERIES_MAX: usize = 10_000;
@@ -305,6 +306,7 @@ impl Collector for Running {
         let Some(broker) = self.running.get().and_then(Weak::upgrade) else { return Ok(()) };
         encode_node(&broker, &mut encoder)?;
         encode_storage(&broker, &mut encoder)?;
+        encode_replication(&broker, &mut encoder)?;
         encode_clients(&broker, &mut encoder)?;
         encode_lag(&broker, &mut encoder)
     }
@@ -387,6 +389,51 @@ fn encode_storage(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> fmt::
         Gauge { name, help }.encode(encoder, [(STORAGE_LABELS, value)])?;
     }
     Ok(())
+}
+
+fn encode_replication(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+    let ha = &broker.ha;
+    if ha.is_slave() {
+        let silence_ms = match ha.following.last_read_ms() {
+            0 => -1.0,
+            heard_ms => (now_ms() - heard_ms).max(0) as f64,
+        };
+        let is_connected = f64::from(u8::from(ha.has_master()));
+        let behind = ha.following.behind(broker.store.log_end()) as f64;
+        for (name, help, value) in [
+            ("rocketmq_ha_master_connected", "Whether the master's log comes", is_connected),
+            (
+                "rocketmq_ha_behind_bytes",
+                "Bytes that this slave lacked when the master was last asked",
+                behind,
+            ),
+            (
+                "rocketmq_ha_master_silence",
+                "Milliseconds since the master was heard of; -1: never",
+                silence_ms,
+            ),
+        ] {
+            Gauge { name, help }.encode(encoder, [(NO_LABELS, value)])?;
+        }
+        return Ok(());
+    }
+    for (name, help, value) in [
+        ("rocketmq_ha_slaves", "Slaves that are connected", ha.slaves.connected() as f64),
+        (
+            "rocketmq_ha_in_sync_slaves",
+            "Slaves that lack less than haMaxGapNotInSync",
+            ha.slaves.in_sync() as f64,
+        ),
+    ] {
+        Gauge { name, help }.encode(encoder, [(NO_LABELS, value)])?;
+    }
+    let lags = ha.slaves.lags(broker.store.log_end());
+    let series = lags.into_iter().map(|(slave, lag)| ([("slave", slave.to_string())], lag as f64));
+    let gauge = Gauge {
+        name: "rocketmq_ha_slave_lag_bytes",
+        help: "Bytes of the log that a slave has not acknowledged",
+    };
+    gauge.encode(encoder, series)
 }
 
 fn encode_clients(broker: &Broker, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -5,6 +5,7 @@ pub(crate) mod client;
 pub(crate) mod connection;
 pub(crate) mod consume_stats;
 pub(crate) mod group;
+pub(crate) mod ha;
 pub(crate) mod lock;
 pub(crate) mod offset;
 pub(crate) mod pull;

@@ -90,9 +90,10 @@ impl From<PutError> for Refusal {
         let code = match &error {
             PutError::Illegal(_) => ResponseCode::MESSAGE_ILLEGAL,
             PutError::Busy { .. } => ResponseCode::SYSTEM_BUSY,
-            PutError::NotWritable(_) | PutError::Failed(_) | PutError::Shutdown => {
-                ResponseCode::SERVICE_NOT_AVAILABLE
-            }
+            PutError::NotWritable(_)
+            | PutError::Failed(_)
+            | PutError::Shutdown
+            | PutError::Demoted => ResponseCode::SERVICE_NOT_AVAILABLE,
         };
         Self::new(code, error.to_string())
     }
@@ -111,6 +112,7 @@ mod tests {
             (PutError::NotWritable("disk".into()), ResponseCode::SERVICE_NOT_AVAILABLE),
             (PutError::Failed("disk".into()), ResponseCode::SERVICE_NOT_AVAILABLE),
             (PutError::Shutdown, ResponseCode::SERVICE_NOT_AVAILABLE),
+            (PutError::Demoted, ResponseCode::SERVICE_NOT_AVAILABLE),
         ];
         for (error, code) in table {
             assert_eq!(Refusal::from(error.clone()).code, code, "{error}");

@@ -11,7 +11,9 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use protocol::body::KvTable;
 use protocol::command::RemotingCommand;
-use protocol::header::route::{BrokerIdentityRequestHeader, RegisterBrokerRequestHeader};
+use protocol::header::route::{
+    BrokerIdentityRequestHeader, RegisterBrokerRequestHeader, RegisterBrokerResponseHeader,
+};
 use protocol::json;
 use protocol::register_broker::{RegisterBrokerBody, checksum};
 use protocol::request_code::RequestCode;
@@ -27,6 +29,7 @@ use tokio_util::task::TaskTracker;
 use crate::address;
 use crate::broker::Broker;
 use crate::config;
+use crate::ha::MasterAddress;
 
 /// Changes of topics that are remembered for registrations of only what changed.
 const CHANGES_MAX: usize = 1_024;
@@ -262,6 +265,12 @@ impl NameServers {
         if answer.response_code() != ResponseCode::SUCCESS {
             let remark = answer.remark.clone().unwrap_or_default();
             return Err(RegisterError::Refused { code: answer.response_code(), remark });
+        }
+        let told: RegisterBrokerResponseHeader = answer.header().unwrap_or_default();
+        let address = told.master_addr.unwrap_or_default();
+        let ha_address = told.ha_server_addr.unwrap_or_default();
+        if broker.ha.is_slave() {
+            broker.ha.set_master(&settings, MasterAddress { address, ha_address });
         }
         if answer.body.is_empty() {
             return Ok(Vec::new());

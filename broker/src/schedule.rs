@@ -143,6 +143,13 @@ impl Schedule {
         saved
     }
 
+    /// Takes over the offsets of the master.
+    pub(crate) fn replace(&self, table: DelayOffsetTable) {
+        let mut state = self.state.lock();
+        state.is_dirty |= state.table != table;
+        state.table = table;
+    }
+
     /// Starts to deliver.
     pub(crate) fn start(&self, broker: &Arc<Broker>) {
         for level in 1..=self.levels.max_level() {

@@ -23,6 +23,7 @@ use crate::config::{self, BrokerConfig};
 use crate::consumer_offset::ConsumerOffsetTable;
 use crate::dispatch::BrokerProcessor;
 use crate::group::GroupTable;
+use crate::ha::{self, Ha};
 use crate::hold::PullHold;
 use crate::json_file::{LoadTableError, SaveError};
 use crate::metrics::Metrics;
@@ -103,6 +104,8 @@ impl RunningBroker {
             0 => None,
             port => Some(serve_health(SocketAddr::new(bind, port), health, &health_stop).await?),
         };
+        let ha_address = SocketAddr::new(bind, settings.ha_port());
+        let slaves = ha::listen(ha_address).await.map_err(StartError::Listen)?;
         let broker = Arc::new(open(config, metrics).await?);
         let listen = [settings.listen_port, settings.fast_port()];
         let server_config = ServerConfig {
@@ -112,7 +115,10 @@ impl RunningBroker {
         let processor = Arc::new(BrokerProcessor { broker: Arc::clone(&broker) });
         let server = Server::start(server_config, processor, remoting_metrics);
         let server = Arc::new(server.map_err(StartError::Listen)?);
-        broker.schedule.start(&broker);
+        broker.ha.start(&broker, slaves);
+        if !broker.ha.is_slave() {
+            broker.schedule.start(&broker);
+        }
         broker.name_servers.start(&broker);
         shutdown.spawn("housekeeping", keep_house(Arc::clone(&broker), shutdown.token().clone()));
         let _ = running.set(Arc::downgrade(&broker));
@@ -136,13 +142,13 @@ impl RunningBroker {
         self.health
     }
 
-    /// Ends in order: readiness, registration, held pulls, requests, delayed messages, tables,
-    /// store.
+    /// Ends in order: readiness, registration, held pulls, requests, replication, delayed messages,
+    /// tables, store.
     pub async fn shutdown(self, shutdown: &Shutdown) {
         shutdown.stop();
         let begin = Instant::now();
         let broker = |_| Arc::clone(&self.broker);
-        let [unregister, wake, deliver, save, close] = [(); 5].map(broker);
+        let [unregister, part, wake, deliver, save, close] = [(); 6].map(broker);
         let server = Arc::clone(&self.server);
         Drain::new()
             .step("registration", STEP_TIMEOUT, async move {
@@ -150,6 +156,7 @@ impl RunningBroker {
             })
             .step("held pulls", STEP_TIMEOUT, async move { wake.hold.close() })
             .step("requests", STEP_TIMEOUT, async move { server.shutdown().await })
+            .step("replication", STEP_TIMEOUT, async move { part.ha.shutdown(&part).await })
             .step("delayed messages", STEP_TIMEOUT, async move {
                 deliver.schedule.shutdown().await;
             })
@@ -182,6 +189,8 @@ async fn open(config: Live<BrokerConfig>, metrics: Metrics) -> Result<Broker, St
         hold: Arc::clone(&hold),
         delayed: schedule.arrivals(),
     }));
+    let ha = Ha::new(&settings);
+    store.add_log_listener(ha.growth());
     Ok(Broker {
         config,
         identity,
@@ -195,6 +204,7 @@ async fn open(config: Live<BrokerConfig>, metrics: Metrics) -> Result<Broker, St
         hold,
         schedule,
         name_servers: NameServers::new(),
+        ha,
         metrics,
         throughput: Default::default(),
         started_ms: now_ms(),
@@ -328,6 +338,16 @@ fn add_ready_checks(checks: &Checks, shutdown: &Shutdown, running: &Arc<OnceLock
     checks.add("store", move || {
         let broker = store.get().and_then(Weak::upgrade).ok_or("the store is being opened")?;
         broker.store.check_writable()
+    });
+    let following = Arc::clone(running);
+    checks.add("replication", move || {
+        let broker = following.get().and_then(Weak::upgrade).ok_or("the store is being opened")?;
+        // A slave whose master is away serves what it has.
+        let is_empty = broker.store.log_end() == broker.store.log_min_offset();
+        if broker.ha.is_slave() && is_empty && !broker.ha.has_master() {
+            return Err("the slave is empty and has no master".to_owned());
+        }
+        Ok(())
     });
     let registered = Arc::clone(running);
     checks.add("registered", move || {

@@ -203,6 +203,25 @@ impl TopicTable {
         was_there
     }
 
+    /// Takes over the table of the master, but keeps what this broker needs; whether anything is
+    /// different now.
+    pub(crate) fn replace(&self, table: TopicConfigTable) -> bool {
+        let mut state = self.state.write();
+        let named = table.topic_config_table.into_iter().map(|(name, config)| {
+            let config = TopicConfig { topic_name: name.clone(), ..config };
+            (name, Arc::new(config))
+        });
+        let mut topics: BTreeMap<String, Arc<TopicConfig>> = named.collect();
+        for name in &self.system {
+            if let Some(config) = state.topics.get(name) {
+                topics.entry(name.clone()).or_insert_with(|| Arc::clone(config));
+            }
+        }
+        let is_same = state.data_version == table.data_version && state.topics == topics;
+        *state = State { data_version: table.data_version, topics };
+        !is_same
+    }
+
     /// Marks topics as ordered, as a name server says; whether anything is different now.
     pub(crate) fn set_order<'a>(&self, topics: impl Iterator<Item = &'a str>) -> bool {
         let mut state = self.state.write();
@@ -308,6 +327,22 @@ mod tests {
         assert_eq!(again.get("t").unwrap().attributes["message.type"], "FIFO");
         assert!(again.remove("t"));
         assert!(!again.remove("t"));
+    }
+
+    #[test]
+    fn a_slave_has_the_topics_of_its_master() {
+        let dir = tempfile::tempdir().unwrap();
+        let config = config(true);
+        let table = TopicTable::load(dir.path(), &config).unwrap();
+        table.get_or_make(TopicConfig::new("gone", 1, 6)).unwrap();
+        let topics = ["a", "b"].map(|name| (name.to_owned(), TopicConfig::new(name, 3, 6)));
+        let data_version = DataVersion { counter: 77, ..DataVersion::default() };
+        let master = TopicConfigTable { data_version, topic_config_table: topics.into() };
+        assert!(table.replace(master.clone()));
+        assert!(!table.replace(master));
+        assert!(table.get("a").is_some() && table.get("gone").is_none());
+        assert!(table.get("SELF_TEST_TOPIC").is_some(), "the broker's own stay");
+        assert_eq!(table.data_version(), data_version);
     }
 
     #[test]

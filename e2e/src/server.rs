@@ -51,6 +51,7 @@ impl Server {
         server.set("brokerName", &"broker-a");
         server.set("brokerIP1", &"127.0.0.1");
         server.set("fastListenPort", &free_port()?);
+        server.set("haListenPort", &free_port()?);
         server.set("flushDiskType", &"SYNC_FLUSH");
         Ok(server)
     }

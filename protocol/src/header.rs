@@ -13,6 +13,7 @@ use crate::ext_fields::ExtFields;
 pub mod admin;
 pub mod client;
 pub mod group;
+pub mod ha;
 pub mod offset;
 pub mod pull;
 pub mod query;

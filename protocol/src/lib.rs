@@ -18,6 +18,7 @@ pub mod command;
 pub mod data_version;
 pub mod ext_fields;
 pub mod frame;
+pub mod ha;
 pub mod header;
 mod header_json;
 mod header_rocketmq;

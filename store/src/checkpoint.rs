@@ -163,6 +163,11 @@ impl Checkpoint {
         self.position.store(position, Ordering::Release);
     }
 
+    /// Log and queues are on the disk below this offset.
+    pub(crate) fn set_position(&self, position: i64) {
+        self.position.store(position, Ordering::Release);
+    }
+
     /// The index is on the disk up to a record stored at this time.
     pub(crate) fn set_index(&self, timestamp: i64) {
         self.index.store(timestamp, Ordering::Release);

@@ -5,7 +5,9 @@
 //! blank magic) ends the file. Bytes above the written offset are zeros.
 
 pub(crate) mod append;
+pub(crate) mod cut;
 pub(crate) mod group_commit;
+pub(crate) mod replicate;
 pub(crate) mod scan;
 
 use std::collections::VecDeque;
@@ -61,8 +63,17 @@ pub(crate) struct CommitLog {
     segments: RwLock<VecDeque<Arc<Segment>>>,
     /// Everything below is written and never changes again.
     written: AtomicI64,
-    /// Everything below is on the disk. It only grows, and only after a flush that succeeded.
+    /// Everything below is on the disk. It only grows, and only after a flush that succeeded,
+    /// unless a slave cuts its log.
     flushed: AtomicI64,
+    listeners: RwLock<Vec<Arc<dyn LogListener>>>,
+}
+
+/// Is told when the log has grown or was flushed, so that nobody has to poll. Called on the thread
+/// that writes or flushes: it must not block, nor call the store.
+pub trait LogListener: Send + Sync + std::fmt::Debug {
+    /// The log ends at `written` and is on the disk up to `flushed`.
+    fn log_changed(&self, written: i64, flushed: i64);
 }
 
 /// The name of a file that begins at this offset: 20 digits.
@@ -125,7 +136,12 @@ impl CommitLog {
             segments: RwLock::new(segments),
             written: AtomicI64::new(end),
             flushed: AtomicI64::new(0),
+            listeners: RwLock::default(),
         })
+    }
+
+    pub(crate) fn add_listener(&self, listener: Arc<dyn LogListener>) {
+        self.listeners.write().push(listener);
     }
 
     pub(crate) fn segment_bytes(&self) -> i64 {
@@ -163,6 +179,24 @@ impl CommitLog {
             if let Err(error) = segment.file.release_memory() {
                 tracing::debug!(path = %segment.path.display(), %error, "memory is not released");
             }
+        }
+    }
+
+    /// The log has grown to this end; only the appender calls this.
+    fn set_written(&self, end: i64) {
+        self.written.store(end, Ordering::Release);
+        self.tell_listeners();
+    }
+
+    /// Everything below this offset is on the disk.
+    fn raise_flushed(&self, end: i64) {
+        self.flushed.fetch_max(end, Ordering::AcqRel);
+        self.tell_listeners();
+    }
+
+    fn tell_listeners(&self) {
+        for listener in &*self.listeners.read() {
+            listener.log_changed(self.written(), self.flushed());
         }
     }
 

@@ -26,6 +26,12 @@ pub struct PutResult {
 }
 
 impl PutResult {
+    /// Commit log offset behind the last record.
+    #[must_use]
+    pub fn end(&self) -> i64 {
+        self.physical_offset + i64::try_from(self.record_bytes).expect("records are below 2 GiB")
+    }
+
     /// Commit log offsets of all messages put, one for a single message.
     pub fn physical_offsets(&self) -> impl Iterator<Item = i64> {
         std::iter::once(self.physical_offset).chain(self.other_physical_offsets.iter().copied())

@@ -85,6 +85,11 @@ pub struct StoreConfig {
     /// `recoveryCutDamagedLog`: start even when the log is damaged below what was certainly stored;
     /// what lies behind the damage is moved to the directory `truncated`.
     pub cut_damaged_log: bool,
+    /// Begin as a slave, which takes messages only from its master.
+    pub is_slave: bool,
+    /// Begin with the confirm offset at the end of what was readable before, and not beyond the
+    /// end of the log.
+    pub is_confirm_held: bool,
     /// Consume queue files that may be open at once.
     pub open_files_max: usize,
     /// `messageIndexEnable`: messages are indexed by their keys.
@@ -130,6 +135,8 @@ impl StoreConfig {
             put_pending_bytes_max: 64 << 20,
             put_pending_messages_max: 100_000,
             cut_damaged_log: false,
+            is_slave: false,
+            is_confirm_held: false,
             open_files_max: 1024,
             message_index_enable: true,
             max_hash_slot_num: 5_000_000,

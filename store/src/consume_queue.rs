@@ -170,6 +170,16 @@ impl ConsumeQueue {
         self.next.fetch_add(count, Ordering::AcqRel)
     }
 
+    /// Continues the numbers behind the last message that can be read.
+    pub(crate) fn restart_numbers(&self) {
+        self.next.store(self.max_offset(), Ordering::Release);
+    }
+
+    /// The next message gets this number or a higher one.
+    pub(crate) fn raise_next(&self, queue_offset: i64) {
+        self.next.fetch_max(queue_offset, Ordering::AcqRel);
+    }
+
     /// Continues the numbers at `max` after recovery.
     pub(crate) fn set_bounds(&self, min: i64, max: i64) {
         self.min.store(min, Ordering::Release);

@@ -42,6 +42,17 @@ impl DeletedTopics {
         self.topics.lock().get(topic).copied().unwrap_or(0)
     }
 
+    /// The log was cut at this offset: what comes behind it belongs to no deleted topic.
+    pub(crate) fn cut(&self, log_end: i64) -> Result<(), StoreError> {
+        let mut topics = self.topics.lock();
+        if topics.values().all(|end| *end <= log_end) {
+            return Ok(());
+        }
+        topics.values_mut().for_each(|end| *end = (*end).min(log_end));
+        let content = serde_json::to_vec(&*topics).expect("a map of numbers is JSON");
+        self.file.store(&content)
+    }
+
     /// Remembers that a topic was deleted when the log ended at `log_end`, and forgets those of
     /// which the log, now beginning at `log_min`, has nothing left.
     pub(crate) fn insert(&self, topic: &str, log_min: i64, log_end: i64) -> Result<(), StoreError> {

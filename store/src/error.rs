@@ -123,6 +123,67 @@ pub enum PutError {
     /// The store was shut down before the message was written.
     #[error("the store is shut down")]
     Shutdown,
+    /// The broker ceased to be master before the message was confirmed. It may or may not be in
+    /// the log that the next master keeps.
+    #[error("the broker ceased to be master before the message was confirmed")]
+    Demoted,
+}
+
+/// Why a log could not be read, appended to or cut for replication.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplicationError {
+    /// The bytes do not belong at the end of the log.
+    #[error("the log ends at {end}, not at {offset}")]
+    NotAtEnd {
+        /// Offset of the bytes.
+        offset: i64,
+        /// End of the log.
+        end: i64,
+    },
+    /// The bytes are no records.
+    #[error("what should be a record at {offset} is none: {reason}")]
+    Malformed {
+        /// Where the first wrong record should lie.
+        offset: i64,
+        /// What is wrong.
+        reason: String,
+    },
+    /// The log has no such offset.
+    #[error("offset {offset} is not in the log, which reaches from {min} to {end}")]
+    OutOfRange {
+        /// Offset asked for.
+        offset: i64,
+        /// First byte of the log.
+        min: i64,
+        /// End of the log.
+        end: i64,
+    },
+    /// Only a slave's log is appended to and cut.
+    #[error("the broker is master")]
+    NotSlave,
+    /// What is confirmed or readable is never cut.
+    #[error("the log cannot be cut at {to}, it is confirmed up to {confirmed}")]
+    Confirmed {
+        /// Where it was to be cut.
+        to: i64,
+        /// Where it may be cut at the earliest.
+        confirmed: i64,
+    },
+    /// No record begins or ends there.
+    #[error("the log cannot be cut at {to}, in the middle of a record")]
+    NotBoundary {
+        /// Where it was to be cut.
+        to: i64,
+    },
+    /// The store takes nothing at present.
+    #[error("the store is not writable: {0}")]
+    NotWritable(String),
+    /// The disk refuses.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The disk refuses.
+    #[error(transparent)]
+    Read(#[from] ReadError),
 }
 
 /// Which rule a message breaks.

@@ -9,7 +9,8 @@
 //! - A write or flush that failed is never repeated; nothing is acknowledged after it.
 //! - Behind the end of the log there are only zeros before anything is appended.
 //! - Everything but the commit log can be rebuilt from it.
-//! - Consumers see a message only after it is written, under SYNC_FLUSH after it is flushed.
+//! - Consumers see a message only after it is written, under SYNC_FLUSH after it is flushed, and
+//!   never beyond the confirm offset, if there is one.
 
 mod checkpoint;
 pub mod clock;
@@ -17,6 +18,7 @@ mod commit_log;
 pub mod completion;
 pub mod config;
 pub mod config_file;
+mod confirm;
 mod consume_queue;
 mod consume_queue_table;
 pub mod delay_level;
@@ -41,14 +43,18 @@ mod pending;
 mod pipeline;
 mod put;
 pub mod recovery;
+mod replication;
 mod retention;
 mod running_flags;
 pub mod sim_disk;
+mod tail;
 
+pub use commit_log::LogListener;
+pub use commit_log::replicate::REPLICATED_RECORD_BYTES_MAX;
 pub use completion::{PutFuture, PutResult};
 pub use config::{FlushDiskType, StoreConfig};
 pub use dispatch::{DispatchRequest, Dispatcher, Records};
-pub use error::{IllegalMessage, PutError, ReadError, StoreError};
+pub use error::{IllegalMessage, PutError, ReadError, ReplicationError, StoreError};
 pub use filter::{AllMessages, MessageFilter, TagFilter};
 pub use get::{Boundary, GetRequest, GetResult, GetStatus};
 pub use index::{QueryRequest, QueryResult};

@@ -1,7 +1,7 @@
 //! A queue between two threads of the store; the reader takes all there is at once.
 //!
 //! It has no bound of its own: every item belongs to a put that was admitted under the limits
-//! `put_pending_bytes_max` and `put_pending_messages_max`.
+//! `put_pending_bytes_max` and `put_pending_messages_max`, or takes the place of the one before.
 
 use std::time::Duration;
 
@@ -51,16 +51,23 @@ impl<T> Mailbox<T> {
         Ok(())
     }
 
-    /// Makes an item the only one, and wakes the reader; gives it back when the mailbox is closed.
-    pub(crate) fn replace(&self, item: T) -> Result<(), T> {
-        {
-            let mut state = self.state.lock();
-            if state.is_closed {
-                return Err(item);
-            }
-            state.items.clear();
-            state.items.push(item);
+    /// Adds an item, in place of the last one if that `may_go`, and leaves the reader asleep; gives
+    /// it back when the mailbox is closed.
+    pub(crate) fn replace_quietly(&self, item: T, may_go: impl Fn(&T) -> bool) -> Result<(), T> {
+        let mut state = self.state.lock();
+        if state.is_closed {
+            return Err(item);
         }
+        if state.items.last().is_some_and(may_go) {
+            state.items.pop();
+        }
+        state.items.push(item);
+        Ok(())
+    }
+
+    /// As [`Mailbox::replace_quietly`], and wakes the reader.
+    pub(crate) fn replace(&self, item: T, may_go: impl Fn(&T) -> bool) -> Result<(), T> {
+        self.replace_quietly(item, may_go)?;
         self.wake();
         Ok(())
     }

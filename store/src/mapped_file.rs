@@ -59,9 +59,9 @@ pub(crate) fn map(file: &File, len: usize) -> io::Result<MappedFile> {
     }
     // SAFETY: A mapping must not shrink and its bytes must not change while a slice is read.
     // The store holds an exclusive lock on its directory, never shortens a mapped file, and hands
-    // out only ranges below its written offset, which are never written again: what recovery
-    // zeroes lies above every range handed out. A length beyond the file would fault; it was
-    // compared above.
+    // out only ranges that are readable by consumers, which are never written again: what recovery
+    // or a slave zeroes lies above every range handed out. A length beyond the file would fault; it
+    // was compared above.
     #[allow(unsafe_code)]
     let mapping = unsafe { MmapOptions::new().len(len).map(file) }?;
     let mapping = Arc::new(mapping);

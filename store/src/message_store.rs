@@ -16,7 +16,7 @@ use crate::config::StoreConfig;
 use crate::config_file::ConfigFile;
 use crate::disk::{Disk, Lock, RealDisk, Space};
 use crate::dispatch::Dispatcher;
-use crate::error::{ReadError, StoreError};
+use crate::error::{PutError, ReadError, StoreError};
 use crate::filter::MessageFilter;
 use crate::get::{Boundary, GetRequest, GetResult};
 use crate::index::{QueryRequest, QueryResult};
@@ -38,7 +38,7 @@ pub enum Threads {
 /// [`MessageStore::open`], [`MessageStore::shutdown`] and [`MessageStore::delete_topic`] block for
 /// long.
 pub struct MessageStore {
-    pipeline: Arc<Pipeline>,
+    pub(crate) pipeline: Arc<Pipeline>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     lock: Mutex<Option<Box<dyn Lock>>>,
 }
@@ -61,6 +61,8 @@ pub struct StoreStats {
     pub log_flushed_offset: i64,
     /// Everything below can be read by consumers.
     pub log_dispatched_offset: i64,
+    /// Everything below may be read and acknowledged; the highest number when nobody is waited for.
+    pub log_confirm_offset: i64,
     /// Everything below can be found by its keys.
     pub log_indexed_offset: i64,
     /// Why the index of keys does not go on, if it does not.
@@ -220,11 +222,15 @@ impl MessageStore {
         }
     }
 
-    /// The record at a commit log offset, without a copy; `None` when there is none.
+    /// The record at a commit log offset, without a copy; `None` when there is none, or none that
+    /// may be read yet.
     ///
     /// # Errors
     /// The disk refuses.
     pub fn look_up(&self, physical_offset: i64) -> Result<Option<Bytes>, ReadError> {
+        if physical_offset >= self.pipeline.dispatched.get().0 {
+            return Ok(None);
+        }
         self.pipeline.log.look_up(physical_offset)
     }
 
@@ -323,6 +329,7 @@ impl MessageStore {
             log_max_offset: pipeline.log.written(),
             log_flushed_offset: pipeline.log.flushed(),
             log_dispatched_offset: pipeline.dispatched.get().0,
+            log_confirm_offset: pipeline.confirm.offset(),
             log_indexed_offset: pipeline.index.position(),
             index_error: pipeline.index.error(),
             pending_bytes,
@@ -379,6 +386,7 @@ impl MessageStore {
             }
         }
         pipeline.to_dispatcher.close();
+        pipeline.dispatch.lock().refuse_waiting(&PutError::Shutdown);
         let outcome = pipeline.flush_all();
         let (dispatched, _) = pipeline.dispatched.get();
         let is_complete = dispatched >= pipeline.log.written() && !pipeline.queues.is_unreliable();

@@ -53,6 +53,8 @@ pub(crate) struct Metrics {
     pub(crate) put_messages: AtomicU64,
     pub(crate) put_bytes: AtomicU64,
     pub(crate) put_refused: AtomicU64,
+    pub(crate) replicated_messages: AtomicU64,
+    pub(crate) replicated_bytes: AtomicU64,
     pub(crate) get_messages: AtomicU64,
     pub(crate) get_bytes: AtomicU64,
     pub(crate) dispatched_messages: AtomicU64,
@@ -75,6 +77,8 @@ impl Metrics {
             put_messages: load(&self.put_messages),
             put_bytes: load(&self.put_bytes),
             put_refused: load(&self.put_refused),
+            replicated_messages: load(&self.replicated_messages),
+            replicated_bytes: load(&self.replicated_bytes),
             get_messages: load(&self.get_messages),
             get_bytes: load(&self.get_bytes),
             dispatched_messages: load(&self.dispatched_messages),
@@ -97,6 +101,10 @@ pub struct MetricsSnapshot {
     pub put_bytes: u64,
     /// Puts refused, for whatever reason.
     pub put_refused: u64,
+    /// Messages that another broker placed, written to the commit log.
+    pub replicated_messages: u64,
+    /// Bytes of them and of fillers.
+    pub replicated_bytes: u64,
     /// Messages returned by reads.
     pub get_messages: u64,
     /// Bytes returned by reads.

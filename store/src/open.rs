@@ -1,6 +1,7 @@
 //! Putting a store together: locks, refuses what it cannot read, recovers, and builds the parts.
 
 use std::io::ErrorKind;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
@@ -13,10 +14,11 @@ use crate::commit_log::CommitLog;
 use crate::commit_log::append::Appender;
 use crate::commit_log::group_commit::Flusher;
 use crate::config::StoreConfig;
+use crate::confirm::Confirm;
 use crate::consume_queue_table::ConsumeQueueTable;
 use crate::deleted_topics::DeletedTopics;
 use crate::disk::Disk;
-use crate::dispatch::{Dispatch, Dispatched, Records};
+use crate::dispatch::{Dispatch, DispatchParts, Dispatched};
 use crate::error::StoreError;
 use crate::index::{Index, IndexParts};
 use crate::mailbox::Mailbox;
@@ -27,6 +29,7 @@ use crate::pipeline::Pipeline;
 use crate::recovery::{Recovery, RecoveryReport};
 use crate::retention::Retention;
 use crate::running_flags::RunningFlags;
+use crate::tail::Tail;
 
 /// Recovers the files and builds the parts of the store.
 pub(crate) fn recover(
@@ -41,7 +44,7 @@ pub(crate) fn recover(
     let log = Arc::new(log?);
     let queues = Arc::new(ConsumeQueueTable::new(Arc::clone(&disk), &config));
     let checkpoint = Arc::new(Checkpoint::open(&*disk, root)?);
-    let deleted = DeletedTopics::open(Arc::clone(&disk), &config)?;
+    let deleted = Arc::new(DeletedTopics::open(Arc::clone(&disk), &config)?);
     let recovery = Recovery {
         config: &config,
         disk: &disk,
@@ -55,20 +58,25 @@ pub(crate) fn recover(
     let flags = Arc::new(RunningFlags::default());
     let metrics = Arc::new(Metrics::default());
     let dispatched = Arc::new(Dispatched::default());
-    dispatched.set(report.log_end, report.last_store_timestamp);
+    let readable_end = report.readable_end;
+    dispatched.set(readable_end, report.last_store_timestamp);
     let dispatchers = Arc::new(RwLock::default());
     let files = (Arc::clone(&disk), Arc::clone(&log), Arc::clone(&checkpoint));
-    let index = open_index(Arc::clone(&config), files, (&clock, &metrics), report.log_end)?;
+    let index = open_index(Arc::clone(&config), files, (&clock, &metrics), readable_end)?;
     let watch = || (Arc::clone(&flags), Arc::clone(&metrics));
     let appender =
         Appender::new(Arc::clone(&log), Arc::clone(&clock), watch(), report.last_store_timestamp);
-    let dispatch = Dispatch::new(
-        Records(Arc::clone(&log)),
-        Arc::clone(&queues),
-        Arc::clone(&dispatchers),
-        Arc::clone(&dispatched),
-        watch(),
-    );
+    flags.set_slave(config.is_slave);
+    let (confirm, tail) =
+        unconfirmed(&config, (&log, &queues, &deleted), readable_end..report.log_end)?;
+    let dispatch = Dispatch::new(DispatchParts {
+        tail: Arc::clone(&tail),
+        confirm: Arc::clone(&confirm),
+        dispatchers: Arc::clone(&dispatchers),
+        dispatched: Arc::clone(&dispatched),
+        flags: Arc::clone(&flags),
+        metrics: Arc::clone(&metrics),
+    });
     let pipeline = Pipeline {
         flusher: Flusher::new(Arc::clone(&log), Arc::clone(&checkpoint), watch()),
         retention: retention(&config, (&disk, &log), (&queues, &index), watch()),
@@ -81,6 +89,8 @@ pub(crate) fn recover(
         index,
         checkpoint,
         deleted,
+        confirm,
+        tail,
         flags,
         metrics,
         dispatchers,
@@ -95,6 +105,24 @@ pub(crate) fn recover(
         dispatch: Mutex::new(dispatch),
     };
     Ok((pipeline, report))
+}
+
+/// What waits to be confirmed at the start.
+fn unconfirmed(
+    config: &Arc<StoreConfig>,
+    (log, queues, deleted): (&Arc<CommitLog>, &Arc<ConsumeQueueTable>, &Arc<DeletedTopics>),
+    part: Range<i64>,
+) -> Result<(Arc<Confirm>, Arc<Tail>), StoreError> {
+    let held_at = config.is_confirm_held.then_some(part.start);
+    let confirm = Confirm::new(held_at, part.end, config.is_slave);
+    let tail = Tail {
+        config: Arc::clone(config),
+        log: Arc::clone(log),
+        queues: Arc::clone(queues),
+        deleted: Arc::clone(deleted),
+    };
+    tail.number_queues(part)?;
+    Ok((Arc::new(confirm), Arc::new(tail)))
 }
 
 fn retention(

@@ -12,6 +12,9 @@
 //! others long enough, or after an error. So a message under ASYNC_FLUSH changes no thread, and
 //! under load one write serves many.
 //!
+//! Nothing is dispatched beyond the confirm offset. What a master placed, and what the last life of
+//! this broker left unconfirmed, is read from the log when its turn comes (see [`crate::tail`]).
+//!
 //! Under ASYNC_FLUSH the flusher follows after `flushIntervalCommitLog`. Beside this way, the
 //! keeper flushes consume queues and index and deletes what is old, the watcher looks at the disk,
 //! and the indexer follows the log.
@@ -29,6 +32,7 @@ use crate::commit_log::append::{AppendRequest, Appender, WrittenGroup};
 use crate::commit_log::group_commit::Flusher;
 use crate::completion::PutFuture;
 use crate::config::{FlushDiskType, StoreConfig};
+use crate::confirm::Confirm;
 use crate::consume_queue_table::ConsumeQueueTable;
 use crate::deleted_topics::DeletedTopics;
 use crate::disk::Disk;
@@ -43,6 +47,7 @@ use crate::pending::Pending;
 use crate::put::Put;
 use crate::retention::Retention;
 use crate::running_flags::RunningFlags;
+use crate::tail::Tail;
 
 /// What was read of the log is taken out of this process's memory this often. Without that a broker
 /// would seem to need as much memory as the log that it has read.
@@ -69,7 +74,9 @@ pub(crate) struct Pipeline {
     pub(crate) queues: Arc<ConsumeQueueTable>,
     pub(crate) index: Arc<Index>,
     pub(crate) checkpoint: Arc<Checkpoint>,
-    pub(crate) deleted: DeletedTopics,
+    pub(crate) deleted: Arc<DeletedTopics>,
+    pub(crate) confirm: Arc<Confirm>,
+    pub(crate) tail: Arc<Tail>,
     pub(crate) flags: Arc<RunningFlags>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) pending: Arc<Pending>,
@@ -99,7 +106,12 @@ impl Pipeline {
         if let Some(reason) = self.flags.blocked() {
             return Err(PutError::NotWritable(reason));
         }
-        let put = Put { config: &self.config, queues: &self.queues, pending: &self.pending };
+        let put = Put {
+            config: &self.config,
+            queues: &self.queues,
+            pending: &self.pending,
+            is_confirmed_later: self.confirm.is_bounded(),
+        };
         let (request, future) = put.request(messages)?;
         // A closed mailbox gives the request back, whose completion then says so.
         let _ = self.to_writer.push_quietly(request);
@@ -121,7 +133,10 @@ impl Pipeline {
     }
 
     /// Makes readable what waits for it, unless someone is just doing so.
-    fn dispatch_written(&self) {
+    pub(crate) fn dispatch_written(&self) {
+        if self.threads == Threads::Stepped {
+            return;
+        }
         self.take_turns(&self.to_dispatcher, || {
             let mut dispatch = self.dispatch.try_lock()?;
             Some(self.dispatch_some(&mut dispatch))
@@ -149,6 +164,9 @@ impl Pipeline {
     fn append(&self, appender: &mut Appender) -> bool {
         let mut requests = std::mem::take(&mut appender.requests);
         let has_some = self.to_writer.try_take(&mut requests);
+        if self.confirm.is_slave() {
+            requests.drain(..).for_each(AppendRequest::refuse_as_slave);
+        }
         appender.append(&mut requests, |group| self.after_write(group));
         appender.requests = requests;
         has_some
@@ -157,13 +175,18 @@ impl Pipeline {
     /// Returns false when consume queues cannot be written; it may be called again.
     fn dispatch_some(&self, dispatch: &mut Dispatch) -> bool {
         let mut groups = Vec::new();
-        if dispatch.is_idle() && self.to_dispatcher.try_take(&mut groups) {
-            dispatch.take(&mut groups);
-        }
-        match dispatch.run() {
-            Ok(()) => {
+        self.to_dispatcher.try_take(&mut groups);
+        dispatch.take(&mut groups);
+        // Of a log that is not flushed, what a master placed is no more readable than the rest.
+        let readable = if self.is_sync() { self.log.flushed() } else { self.log.written() };
+        match dispatch.run(readable) {
+            Ok(false) => true,
+            Ok(true) => {
                 self.flags.set_dispatch_error(None);
-                let _ = self.to_indexer.push(());
+                let _ = self.to_indexer.replace((), |()| true);
+                if dispatch.has_more() {
+                    self.notice_dispatch();
+                }
                 true
             }
             Err(error) => {
@@ -173,6 +196,12 @@ impl Pipeline {
                 false
             }
         }
+    }
+
+    /// Leaves a notice that there may be something to dispatch.
+    pub(crate) fn notice_dispatch(&self) {
+        let _ =
+            self.to_dispatcher.replace_quietly(WrittenGroup::default(), WrittenGroup::is_marker);
     }
 
     pub(crate) fn is_sync(&self) -> bool {
@@ -187,11 +216,16 @@ impl Pipeline {
         }
         let marker = group.marker();
         let _ = self.to_dispatcher.push_quietly(group);
-        let _ = self.to_flusher.replace(marker);
+        let _ = self.to_flusher.replace(marker, WrittenGroup::is_marker);
     }
 
     pub(crate) fn after_flush(&self, group: WrittenGroup) {
-        if self.is_sync() {
+        if !self.is_sync() {
+            return;
+        }
+        if group.is_marker() {
+            self.notice_dispatch();
+        } else {
             let _ = self.to_dispatcher.push_quietly(group);
         }
     }
@@ -235,7 +269,13 @@ impl Pipeline {
         }
         // Another thread may still be dispatching.
         let mut dispatch = self.dispatch.lock();
-        while !self.to_dispatcher.is_empty() && self.dispatch_some(&mut dispatch) {}
+        let mut end = None;
+        while end != Some(dispatch.end()) {
+            end = Some(dispatch.end());
+            if !self.dispatch_some(&mut dispatch) {
+                break;
+            }
+        }
         self.to_indexer.close();
     }
 
@@ -367,7 +407,9 @@ impl Pipeline {
         if self.to_flusher.try_take(&mut groups) {
             self.flusher.flush(&mut groups, |group| self.after_flush(group));
         }
-        self.dispatch_some(&mut self.dispatch.lock());
+        let mut dispatch = self.dispatch.lock();
+        while self.dispatch_some(&mut dispatch) && !self.to_dispatcher.is_empty() {}
+        drop(dispatch);
         while !self.index_some() && self.index.error().is_none() {}
     }
 }
@@ -392,6 +434,9 @@ impl Drop for PanicGuard<'_> {
         for mailbox in [to_flusher, to_dispatcher] {
             mailbox.close();
             mailbox.try_take(&mut Vec::new());
+        }
+        if let Some(mut dispatch) = self.pipeline.dispatch.try_lock() {
+            dispatch.refuse_waiting(&PutError::Failed(flags.failure().unwrap_or_default()));
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Put<'a> {
     pub(crate) config: &'a StoreConfig,
     pub(crate) queues: &'a ConsumeQueueTable,
     pub(crate) pending: &'a Arc<Pending>,
+    /// Messages are confirmed only when others have them too.
+    pub(crate) is_confirmed_later: bool,
 }
 
 /// The properties of which the store itself takes notice.
@@ -94,7 +96,9 @@ impl Put<'_> {
             others,
             queue: self.queues.get_or_create(first.topic, first.queue_id),
             sys_flag: first.sys_flag,
-            is_waiting: is_waiting || self.config.flush_disk_type == FlushDiskType::AsyncFlush,
+            is_waiting: is_waiting
+                || (!self.is_confirmed_later
+                    && self.config.flush_disk_type == FlushDiskType::AsyncFlush),
             completion,
             permit,
         };

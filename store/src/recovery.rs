@@ -54,6 +54,8 @@ pub struct RecoveryReport {
     pub log_min: i64,
     /// End of the valid log.
     pub log_end: i64,
+    /// What lies below can be read. Beyond are records that still have to be confirmed.
+    pub readable_end: i64,
     /// Where records were checked from; all before was known to be on the disk.
     pub checked_from: i64,
     /// Records checked.
@@ -124,7 +126,9 @@ impl Recovery<'_> {
         let from = start.unwrap_or(messages_end);
         report.checked_from = from;
         let expected = if self.was_clean { from.max(units_end) } else { from };
-        self.check_log(from..expected, &mut broken, &mut report)?;
+        let limit = if self.config.is_confirm_held { from.max(units_end) } else { i64::MAX };
+        self.check_log((from..expected, limit), &mut broken, &mut report)?;
+        report.readable_end = report.log_end.min(limit);
         if units_end > report.log_end {
             self.cut_queues(report.log_end, &mut broken)?;
         }
@@ -134,7 +138,12 @@ impl Recovery<'_> {
         self.rebuild(&broken, &mut report)?;
         self.queues.flush()?;
         self.checkpoint.set_physic(report.last_store_timestamp);
-        self.checkpoint.set_logics(report.last_store_timestamp, report.log_end);
+        if report.readable_end == report.log_end {
+            self.checkpoint.set_logics(report.last_store_timestamp, report.log_end);
+        } else {
+            // The time there is not at hand; an earlier one is never wrong.
+            self.checkpoint.set_position(report.readable_end);
+        }
         self.checkpoint.flush()?;
         report.elapsed = begin.elapsed();
         Ok(report)
@@ -162,11 +171,11 @@ impl Recovery<'_> {
         Ok(self.log.min_offset())
     }
 
-    /// Checks all records from the start of a stretch that should be there at least, adds them to
-    /// their queues, and makes the rest of the log zeros.
+    /// Checks all records from the start of a stretch that should be there at least, adds those
+    /// before the limit to their queues, and makes the rest of the log zeros.
     fn check_log(
         &self,
-        Range { start: from, end: expected }: Range<i64>,
+        (Range { start: from, end: expected }, limit): (Range<i64>, i64),
         broken: &mut BTreeSet<u64>,
         report: &mut RecoveryReport,
     ) -> Result<(), StoreError> {
@@ -178,7 +187,11 @@ impl Recovery<'_> {
                 return Ok(());
             }
             check_record(view, self.log.segment_bytes())?;
-            entries.push(view, self.config);
+            if view.physical_offset < limit {
+                entries.push(view, self.config);
+            } else {
+                entries.pass(view);
+            }
             Ok(())
         };
         let mut progress = progress("checking the commit log", &stretch);

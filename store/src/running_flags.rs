@@ -18,13 +18,16 @@ struct Reasons {
     shutdown: bool,
     disk_full: Option<String>,
     dispatch: Option<String>,
+    is_slave: bool,
 }
 
 impl Reasons {
     fn first(&self) -> Option<String> {
         let shutdown = self.shutdown.then(|| "it is being shut down".to_owned());
         let failed = self.failed.clone();
-        failed.or(shutdown).or_else(|| self.disk_full.clone()).or_else(|| self.dispatch.clone())
+        let slave = self.is_slave.then(|| "the broker is a slave".to_owned());
+        let others = self.disk_full.clone().or_else(|| self.dispatch.clone());
+        failed.or(shutdown).or(others).or(slave)
     }
 }
 
@@ -66,6 +69,11 @@ impl RunningFlags {
     /// Sets or lifts the block for consume queues that cannot be written.
     pub(crate) fn set_dispatch_error(&self, reason: Option<String>) {
         self.change(|reasons| reasons.dispatch = reason);
+    }
+
+    /// A slave takes messages only from its master.
+    pub(crate) fn set_slave(&self, is_slave: bool) {
+        self.change(|reasons| reasons.is_slave = is_slave);
     }
 
     fn change(&self, change: impl FnOnce(&mut Reasons)) {

@@ -10,7 +10,7 @@ const MAPPING: &str = "files are reserved ahead and neither warmed nor locked";
 const FLUSH: &str = "files are flushed a fixed time after a change, not by pages";
 const CLEANER: &str = "files are removed at once when their time has come";
 const RECOVERY: &str = "recovery and dispatch decide this themselves";
-const REPLICATION: &str = "this version has no replication";
+const REPLICATION: &str = "this version has masters and slaves that are so by configuration only";
 const TRANSACTION: &str = "this version has no transactions and refuses half messages";
 const TIMER: &str = "this version has delay levels only and refuses other delays";
 const POP: &str = "this version has no POP consumption";
@@ -156,7 +156,6 @@ pub const NO_EFFECT: &[NoEffect] = &[
     no_effect("readUnCommitted", RECOVERY),
     no_effect("recoverConcurrently", RECOVERY),
     no_effect("travelCqFileNumWhenGetMessage", RECOVERY),
-    no_effect("allAckInSyncStateSet", REPLICATION),
     no_effect("asyncLearner", REPLICATION),
     no_effect("brokerElectionPriority", REPLICATION),
     no_effect("brokerHeartbeatInterval", REPLICATION),
@@ -168,31 +167,18 @@ pub const NO_EFFECT: &[NoEffect] = &[
     no_effect("dLegerPeers", REPLICATION),
     no_effect("dLegerSelfId", REPLICATION),
     no_effect("diskFallRecorded", REPLICATION),
-    no_effect("enableAutoInSyncReplicas", REPLICATION),
     no_effect("enableControllerMode", REPLICATION),
     no_effect("enableDLegerCommitLog", REPLICATION),
     no_effect("enableRemoteEscape", REPLICATION),
     no_effect("enableSlaveActingMaster", REPLICATION),
     no_effect("fetchControllerAddrByDnsLookup", REPLICATION),
     no_effect("forwardTimeout", REPLICATION),
-    no_effect("haFlowControlEnable", REPLICATION),
-    no_effect("haHousekeepingInterval", REPLICATION),
-    no_effect("haMasterAddress", REPLICATION),
-    no_effect("haMaxGapNotInSync", REPLICATION),
     no_effect("haMaxTimeSlaveNotCatchup", REPLICATION),
-    no_effect("haSendHeartbeatInterval", REPLICATION),
-    no_effect("haTransferBatchSize", REPLICATION),
-    no_effect("inSyncReplicas", REPLICATION),
     no_effect("lockInStrictMode", REPLICATION),
     no_effect("maxChecksumRange", REPLICATION),
-    no_effect("maxHaTransferByteInSecond", REPLICATION),
     no_effect("maxSlaveResendLength", REPLICATION),
-    no_effect("minInSyncReplicas", REPLICATION),
-    no_effect("offsetCheckInSlave", REPLICATION),
     no_effect("preferredLeaderId", REPLICATION),
     no_effect("skipPreOnline", REPLICATION),
-    no_effect("slaveReadEnable", REPLICATION),
-    no_effect("slaveTimeout", REPLICATION),
     no_effect("storePathBrokerIdentity", REPLICATION),
     no_effect("storePathDLedgerCommitLog", REPLICATION),
     no_effect("storePathEpochFile", REPLICATION),

@@ -79,6 +79,11 @@ impl<'a> Pull<'a> {
         header: &'a PullMessageRequestHeader,
     ) -> Result<Self, Refusal> {
         let settings = broker.settings();
+        if broker.ha.is_slave() && !settings.slave_read_enable {
+            let remark = "[REJECTREQUEST]system busy, start flow control for a while: this slave \
+                          serves no pulls (slaveReadEnable)";
+            return Err(Refusal::new(ResponseCode::SYSTEM_BUSY, remark));
+        }
         let address = &broker.identity.address;
         if !perm::is_readable(settings.broker_permission) {
             let remark = format!("the broker[{address}] pulling message is forbidden");
@@ -155,7 +160,47 @@ impl<'a> Pull<'a> {
             | GetStatus::OffsetTooSmall => ResponseCode::PULL_OFFSET_MOVED,
         };
         let (status, next_begin_offset) = (result.status.name(), result.next_begin_offset);
-        Ok(Found { code, status, next_begin_offset, result })
+        let found = Found { code, status, next_begin_offset, result };
+        Ok(if self.broker.ha.is_slave() { self.as_slave(found) } else { found })
+    }
+
+    /// What a slave does not have the master may have: while it is there the consumer is sent to
+    /// it, and while it is away nobody is sent back, since the slave may lack the last messages.
+    fn as_slave(&self, found: Found) -> Found {
+        let is_found = found.code == ResponseCode::SUCCESS;
+        if is_found || self.broker.settings().offset_check_in_slave {
+            return found;
+        }
+        let queue_offset = self.header.queue_offset;
+        if self.broker.ha.has_master() {
+            let code = ResponseCode::PULL_RETRY_IMMEDIATELY;
+            let next_begin_offset = match found.code {
+                ResponseCode::PULL_OFFSET_MOVED => queue_offset,
+                _ => found.next_begin_offset,
+            };
+            return Found { code, next_begin_offset, ..found };
+        }
+        if found.code == ResponseCode::PULL_OFFSET_MOVED
+            && found.result.status != GetStatus::OffsetTooSmall
+        {
+            let code = ResponseCode::PULL_NOT_FOUND;
+            return Found { code, next_begin_offset: queue_offset, ..found };
+        }
+        found
+    }
+
+    /// The broker that the consumer had better pull from next.
+    fn suggestion(&self, found: &Found) -> i64 {
+        let ha = &self.broker.ha;
+        let is_enabled = self.broker.settings().slave_read_enable;
+        if ha.is_slave() && !ha.has_master() {
+            return self.broker.identity.id;
+        }
+        match (is_enabled, found.result.suggest_slave) {
+            (true, true) => self.group.which_broker_when_consume_slowly,
+            (true, false) if !ha.is_slave() => self.group.broker_id,
+            _ => MASTER_ID,
+        }
     }
 
     /// Sends the consumer to the offset that an administrator has set.
@@ -206,7 +251,7 @@ impl<'a> Pull<'a> {
 
     fn response(&self, found: Found) -> Response {
         let header = PullMessageResponseHeader {
-            suggest_which_broker_id: MASTER_ID,
+            suggest_which_broker_id: self.suggestion(&found),
             next_begin_offset: found.next_begin_offset,
             min_offset: found.result.min_offset,
             max_offset: found.result.max_offset,

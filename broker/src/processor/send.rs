@@ -1,7 +1,6 @@
 //! `SEND_MESSAGE` in all its forms.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use protocol::batch::{self, BatchMessage};
 use protocol::command::RemotingCommand;
@@ -18,7 +17,7 @@ use store::{PutFuture, PutResult};
 
 use crate::broker::Broker;
 use crate::clock::now_ms;
-use crate::config::BrokerConfig;
+use crate::config::{BrokerConfig, FlushDiskType};
 use crate::metrics::Counted;
 use crate::processor::send_properties::{Incoming, Rewrite};
 use crate::refusal::{Answer, Refusal};
@@ -86,6 +85,7 @@ async fn accepted_topic(
     header: &SendMessageRequestHeader,
     settings: &BrokerConfig,
 ) -> Result<Arc<TopicConfig>, Refusal> {
+    broker.check_master()?;
     let start = settings.start_accept_send_request;
     if now_ms() < start {
         return Err(Refusal::error(format!("broker unable to service, until {start} ms")));
@@ -192,8 +192,10 @@ impl Send<'_> {
             body: &self.request.body,
             properties: &properties,
         };
+        self.broker.ha.slaves.check()?;
         let put = self.broker.store.enqueue(std::slice::from_ref(&message));
-        let (result, code) = stored(put, self.settings.sync_flush_timeout).await?;
+        let (result, code) =
+            stored((self.broker, &self.settings), put, !incoming.is_unwaited).await?;
         self.count(&topic.topic_name, 1, &result, incoming.message_type());
         Ok(self.stored_response(&result, code, queue_id, Some(unique_key)))
     }
@@ -237,8 +239,10 @@ impl Send<'_> {
                 properties,
             })
             .collect();
+        self.broker.ha.slaves.check()?;
         let put = self.broker.store.enqueue(&messages);
-        let (result, code) = stored(put, self.settings.sync_flush_timeout).await?;
+        let (result, code) =
+            stored((self.broker, &self.settings), put, !incoming.is_unwaited).await?;
         self.count(topic, messages.len(), &result, incoming.message_type());
         let unique_key = incoming.unique_key.map(str::to_owned);
         Ok(self.stored_response(&result, code, self.queue_id, unique_key))
@@ -345,15 +349,36 @@ fn check_supported(incoming: &Incoming<'_>, flags: i32) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Waits until a message is stored. When only its flush is late the code says so.
+/// Waits until a message is stored. When only its flush or the slaves are late, or there are too
+/// few slaves, the code says so.
 pub(super) async fn stored(
+    (broker, settings): (&Broker, &BrokerConfig),
     mut put: PutFuture,
-    timeout: Duration,
+    is_waiting: bool,
 ) -> Result<(PutResult, ResponseCode), Refusal> {
+    let slaves = &broker.ha.slaves;
+    let timeout = if slaves.is_sync() && is_waiting {
+        settings.slave_timeout
+    } else {
+        settings.sync_flush_timeout
+    };
     match tokio::time::timeout(timeout, &mut put).await {
-        Ok(outcome) => Ok((outcome?, ResponseCode::SUCCESS)),
+        Ok(outcome) => {
+            let result = outcome?;
+            let code = if is_waiting { slaves.code(result.end()) } else { ResponseCode::SUCCESS };
+            Ok((result, code))
+        }
         Err(_) => match put.appended() {
-            Some(result) => Ok((result, ResponseCode::FLUSH_DISK_TIMEOUT)),
+            Some(result) => {
+                let is_flushed = settings.flush_disk_type == FlushDiskType::Async
+                    || broker.store.log_flushed() >= result.end();
+                let late = if is_flushed {
+                    ResponseCode::FLUSH_SLAVE_TIMEOUT
+                } else {
+                    ResponseCode::FLUSH_DISK_TIMEOUT
+                };
+                Ok((result, late))
+            }
             None => Err(Refusal::new(
                 ResponseCode::SYSTEM_BUSY,
                 format!("[TIMEOUT_CLEAN_QUEUE]broker busy: not written within {timeout:?}"),

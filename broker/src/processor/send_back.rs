@@ -31,6 +31,7 @@ struct Destination {
 
 pub(crate) async fn send_back(broker: &Arc<Broker>, request: &RemotingCommand) -> Answer {
     let header: ConsumerSendMsgBackRequestHeader = request.header()?;
+    broker.check_master()?;
     let settings = broker.settings();
     let group = broker.group(&header.group).await?;
     if !perm::is_writable(settings.broker_permission) {
@@ -49,8 +50,9 @@ pub(crate) async fn send_back(broker: &Arc<Broker>, request: &RemotingCommand) -
         .map_err(|error| Refusal::error(format!("message at {offset} is damaged: {error}")))?;
     let destination = destination(broker, request, (&header, &group), &view).await?;
     let put = put(broker, &view, &destination)?;
-    let (result, code) = send::stored(put, settings.sync_flush_timeout).await?;
-    if code != ResponseCode::SUCCESS {
+    let (result, code) = send::stored((broker, &settings), put, true).await?;
+    // Without a slave it is stored nevertheless; sent again it would come twice.
+    if !matches!(code, ResponseCode::SUCCESS | ResponseCode::SLAVE_NOT_AVAILABLE) {
         return Err(Refusal::error(code.name().unwrap_or_default()));
     }
     let kind = if destination.delay_level > 0 { "delay" } else { "normal" };

@@ -23,6 +23,8 @@ pub(super) struct Incoming<'a> {
     pub(super) is_half: bool,
     /// It asks for a delay that is no level.
     pub(super) is_timed: bool,
+    /// Its sender does not wait for flush and slaves.
+    pub(super) is_unwaited: bool,
     is_ordered: bool,
 }
 
@@ -45,6 +47,7 @@ impl<'a> Incoming<'a> {
                 | property::TIMER_DELAY_MS
                 | property::TIMER_DELIVER_MS => incoming.is_timed = true,
                 property::SHARDING_KEY => incoming.is_ordered = true,
+                property::WAIT => incoming.is_unwaited = value == "false",
                 _ => {}
             }
         }

@@ -6,5 +6,6 @@ mod fixture;
 mod pull;
 mod query;
 mod registration;
+mod replication;
 mod retry;
 mod send;

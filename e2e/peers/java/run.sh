@@ -4,6 +4,7 @@
 #
 #   run.sh VERSION Main [--list]                scenarios; ONLY=REGEX chooses, PAR in parallel (4)
 #   run.sh VERSION SendConsume TOPIC COUNT [RATE]
+#   run.sh VERSION ConsumeAll TOPIC COUNT
 #   run.sh VERSION StoreMessages write|read ARGUMENT...
 #   run.sh VERSION AdminCommands FILE...        commands of mqadmin; 5.x only
 #   run.sh VERSION mqadmin ARGUMENT...
@@ -12,7 +13,7 @@
 # multiplies the time limits, STATE is a directory for what the clients write.
 set -euo pipefail
 here=$(cd -- "$(dirname -- "${BASH_SOURCE[0]}")" && pwd)
-(($# >= 2)) || { sed -n '2,12s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2; }
+(($# >= 2)) || { sed -n '2,13s/^# \{0,1\}//p' "${BASH_SOURCE[0]}"; exit 2; }
 version=$1 program=$2
 shift 2
 for tool in java javac; do

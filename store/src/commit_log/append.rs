@@ -1,8 +1,8 @@
 //! The writer: takes all waiting records, gives each its place and writes them in one go.
 
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use bytes::{BufMut as _, BytesMut};
@@ -62,6 +62,8 @@ pub(crate) struct AppendRequest {
 /// What was written and waits for its flush.
 #[derive(Debug, Default)]
 pub(crate) struct WrittenGroup {
+    /// Where its first record lies.
+    pub(crate) begin: i64,
     /// The log is written up to here.
     pub(crate) end: i64,
     /// Store time of the last record.
@@ -74,19 +76,23 @@ pub(crate) struct WrittenGroup {
     early: Vec<(Completion, PutResult)>,
     /// Given back when the messages are readable.
     pub(crate) permits: Vec<Permit>,
+    /// In which of the times that this broker was master it was written.
+    pub(crate) term: u32,
 }
 
 /// See the module.
 pub(crate) struct Appender {
-    log: Arc<CommitLog>,
+    pub(super) log: Arc<CommitLog>,
     clock: Arc<dyn Clock>,
-    flags: Arc<RunningFlags>,
-    metrics: Arc<Metrics>,
-    segment: Option<Arc<Segment>>,
+    pub(super) flags: Arc<RunningFlags>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) segment: Option<Arc<Segment>>,
     /// Where the next record goes; beyond `log.written` by what is in `buffer`.
-    offset: i64,
+    pub(super) offset: i64,
     allocated: i64,
-    last_timestamp: i64,
+    pub(super) last_timestamp: i64,
+    /// Counts the times that this broker stopped being master.
+    pub(super) term: u32,
     buffer: BytesMut,
     /// Kept between calls of [`Appender::append`] for its memory.
     pub(crate) requests: Vec<AppendRequest>,
@@ -112,9 +118,16 @@ impl Appender {
             offset,
             allocated: offset,
             last_timestamp,
+            term: 0,
             buffer,
             requests: Vec::new(),
         }
+    }
+
+    /// Groups that are written from now on belong to another term, which is returned.
+    pub(crate) fn end_term(&mut self) -> u32 {
+        self.term += 1;
+        self.term
     }
 
     /// Writes all requests, in groups, and passes each written group on.
@@ -165,8 +178,12 @@ impl Appender {
             self.finish(group, written);
             self.roll()?;
         }
+        self.allocate(self.offset + bytes + BLANK_BYTES)
+    }
+
+    /// Reserves space in the file at hand up to `need`, and some more.
+    pub(super) fn allocate(&mut self, need: i64) -> io::Result<()> {
         let Some(segment) = &self.segment else { return Err(io::ErrorKind::NotFound.into()) };
-        let need = self.offset + bytes + BLANK_BYTES;
         if need > self.allocated {
             let from = self.allocated.max(segment.start);
             let to = (need + ALLOCATE_STEP_BYTES).min(segment.start + self.log.segment_bytes());
@@ -201,9 +218,16 @@ impl Appender {
         }
         self.offset = start;
         self.allocated = start;
-        self.log.written.store(start, Ordering::Release);
+        self.log.set_written(start);
         self.segment = Some(next);
         Ok(())
+    }
+
+    /// Goes on at another end of the log.
+    pub(crate) fn go_to(&mut self, offset: i64) {
+        self.segment = self.log.segment_at(offset);
+        self.offset = offset;
+        self.allocated = offset;
     }
 
     /// Searches by time rely on store times that do not go back, so a clock that is set back a
@@ -305,17 +329,32 @@ impl Appender {
         Metrics::add(&self.metrics.put_messages, group.dispatches.len());
         Metrics::add(&self.metrics.put_bytes, self.buffer.len());
         self.buffer.clear();
-        self.log.written.store(self.offset, Ordering::Release);
+        self.log.set_written(self.offset);
+        group.begin = from;
         group.end = self.offset;
+        group.term = self.term;
         group.answer_those_who_do_not_wait();
         written(group);
     }
 }
 
+impl AppendRequest {
+    /// Tells the sender that it came too late.
+    pub(crate) fn refuse_as_slave(self) {
+        let reason = "the broker has just become a slave".to_owned();
+        self.completion.complete(Err(PutError::NotWritable(reason)));
+    }
+}
+
 impl WrittenGroup {
+    /// A part of the log that no sender waits for.
+    pub(crate) fn unsent(part: Range<i64>, timestamp: i64) -> Self {
+        Self { begin: part.start, end: part.end, timestamp, ..Self::default() }
+    }
+
     /// What tells the flusher how far to flush when nobody waits for it.
     pub(crate) fn marker(&self) -> Self {
-        Self { end: self.end, timestamp: self.timestamp, ..Self::default() }
+        Self::unsent(self.end..self.end, self.timestamp)
     }
 
     fn answer_those_who_do_not_wait(&mut self) {
@@ -336,13 +375,22 @@ impl WrittenGroup {
 
     /// Tells all senders that the store failed; nothing becomes readable.
     pub(crate) fn fail(self, flags: &RunningFlags) {
-        let reason = flags.failure().unwrap_or_default();
+        self.refuse(&PutError::Failed(flags.failure().unwrap_or_default()));
+    }
+
+    /// Gives all senders the same answer.
+    pub(crate) fn refuse(self, error: &PutError) {
         for (completion, _) in self.done.into_iter().chain(self.early) {
-            completion.complete(Err(PutError::Failed(reason.clone())));
+            completion.complete(Err(error.clone()));
         }
+    }
+
+    /// Whether it has nothing to make readable and nobody to answer.
+    pub(crate) fn is_marker(&self) -> bool {
+        self.dispatches.is_empty() && self.done.is_empty() && self.early.is_empty()
     }
 }
 
-fn is_full(error: &io::Error) -> bool {
+pub(super) fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

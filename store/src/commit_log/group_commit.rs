@@ -1,8 +1,9 @@
 //! The flusher: one `fdatasync` for everything that was written since the last one.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
+
+use parking_lot::{RwLock, RwLockWriteGuard};
 
 use super::CommitLog;
 use super::append::WrittenGroup;
@@ -16,6 +17,8 @@ pub(crate) struct Flusher {
     checkpoint: Arc<Checkpoint>,
     flags: Arc<RunningFlags>,
     metrics: Arc<Metrics>,
+    /// Shared by those who flush; a cut of the log excludes them.
+    cut: RwLock<()>,
 }
 
 impl Flusher {
@@ -24,7 +27,12 @@ impl Flusher {
         checkpoint: Arc<Checkpoint>,
         (flags, metrics): (Arc<RunningFlags>, Arc<Metrics>),
     ) -> Self {
-        Self { log, checkpoint, flags, metrics }
+        Self { log, checkpoint, flags, metrics, cut: RwLock::default() }
+    }
+
+    /// Keeps everybody from flushing while the log is cut.
+    pub(crate) fn exclude(&self) -> RwLockWriteGuard<'_, ()> {
+        self.cut.write()
     }
 
     /// Flushes all these groups at once, and passes them on: they may now be read.
@@ -50,6 +58,9 @@ impl Flusher {
         if self.flags.failure().is_some() {
             return false;
         }
+        let _not_cut = self.cut.read();
+        // What was to be flushed may have been cut meanwhile.
+        let end = end.min(self.log.written());
         let from = self.log.flushed();
         if end <= from {
             return true;
@@ -64,7 +75,7 @@ impl Flusher {
             }
         }
         self.metrics.flush_micros.record_micros(begin.elapsed());
-        self.log.flushed.fetch_max(end, Ordering::AcqRel);
+        self.log.raise_flushed(end);
         self.checkpoint.set_physic(timestamp);
         true
     }

@@ -53,6 +53,12 @@ impl Entries {
         self.messages.push(Entry { queue, queue_offset: view.queue_offset, unit });
     }
 
+    /// Notes a record that must not be readable yet.
+    pub(crate) fn pass(&mut self, view: &RecordView<'_>) {
+        self.records += 1;
+        self.last_timestamp = view.store_timestamp;
+    }
+
     fn queue(&mut self, topic: &str, queue_id: i32) -> u32 {
         // Messages of one queue often follow each other.
         if let Some(last) = self.messages.last()
@@ -99,7 +105,7 @@ impl Entries {
 }
 
 /// What a record means for its queue; nothing for a half message.
-fn unit(view: &RecordView<'_>, config: &StoreConfig) -> Option<Unit> {
+pub(crate) fn unit(view: &RecordView<'_>, config: &StoreConfig) -> Option<Unit> {
     let transaction = sys_flag::transaction(view.sys_flag);
     let in_queue = transaction == 0 || transaction == sys_flag::TRANSACTION_COMMIT;
     if !in_queue

@@ -47,7 +47,7 @@ impl Recovery<'_> {
         broken: &mut BTreeSet<u64>,
     ) -> Result<(), StoreError> {
         let mut units = UnitsAhead::default();
-        let stretch = report.log_min..report.log_end;
+        let stretch = report.log_min..report.readable_end;
         Scan::new(self.log).run(stretch, &self.collect(), |entries, _| {
             for QueueEntry { queue, queue_offset, unit } in
                 entries.resolve(self.queues, self.deleted)
@@ -90,7 +90,7 @@ impl Recovery<'_> {
         report.rebuilt_queues.sort();
         let mut staged = Staged::default();
         let mut suspects = Suspects::new();
-        let stretch = report.log_min..report.log_end;
+        let stretch = report.log_min..report.readable_end;
         let mut progress = progress("building consume queues", &stretch);
         Scan::new(self.log).run(stretch, &self.collect(), |entries, offset| {
             progress(offset);

@@ -8,7 +8,9 @@ import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
+import java.io.FileOutputStream;
 import java.io.IOException;
+import java.io.PrintStream;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.List;
@@ -40,7 +42,8 @@ import java.util.concurrent.atomic.AtomicLong;
  *
  * "failed" counts sends that threw after the client's own retries, or were not acknowledged as
  * SEND_OK; such a message may be stored all the same and is never counted as lost. "longest pause"
- * is the longest time between two acknowledgements. Exits 1 if a message was lost.
+ * is the longest time between two acknowledgements. Exits 1 if a message was lost. When ACKED names
+ * a file, each acknowledged body is added to it as a line, at once.
  */
 public class SendConsume {
     private static final int SENDERS = 4;
@@ -56,8 +59,11 @@ public class SendConsume {
     private static final Map<String, Integer> consumed = new ConcurrentHashMap<>();
     private static final Map<String, AtomicInteger> brokers = new ConcurrentHashMap<>();
     private static volatile boolean closed;
+    private static PrintStream ackedFile;
 
     public static void main(String[] arguments) throws Exception {
+        String file = System.getenv("ACKED");
+        if (file != null) ackedFile = new PrintStream(new FileOutputStream(file), true, "UTF-8");
         String topic = arguments[0];
         long count = Long.parseLong(arguments[1]);
         int rate = arguments.length > 2 ? Integer.parseInt(arguments[2]) : 0;
@@ -160,6 +166,7 @@ public class SendConsume {
             if (result.getSendStatus() != SendStatus.SEND_OK)
                 throw new IllegalStateException("status " + result.getSendStatus());
             acked.put(body, true);
+            if (ackedFile != null) ackedFile.println(body);
             long now = System.nanoTime();
             long pause = now - lastAck.getAndSet(now);
             if (lastAck.get() > 0 && next.get() > SENDERS)
