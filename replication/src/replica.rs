@@ -20,6 +20,7 @@ use crate::{Epoch, EpochEntry, Member, Millis, ReplicaId, RoleRecord};
 
 pub use config::{FlushMode, Profile, ReplicaConfig};
 pub use effect::{HaltReason, ReplicaEffect, Sends, Serving};
+use freeze::Freezing;
 pub use input::{Ack, Frame, Link, MasterHello, ReplicaInput, SlaveHello};
 use master::Leading;
 use slave::Following;
@@ -131,10 +132,10 @@ impl Replica {
             ReplicaInput::MasterGone { link } => self.master_gone(now, link),
             ReplicaInput::AlterRefused { refusal } => self.alter_refused(now, refusal, &mut out),
             ReplicaInput::Freeze { epoch, target, budget } => {
-                self.freeze(now, epoch, target, budget, &mut out);
+                let freezing = Freezing::new(target, now + budget);
+                self.freeze(now, epoch, freezing, &mut out);
             }
             ReplicaInput::Unfreeze { epoch } => self.unfreeze(now, epoch),
-            ReplicaInput::Dismissed => self.halt(HaltReason::Outdated, &mut out),
         }
         self.go_on(now, &mut out);
         self.assert_sound();

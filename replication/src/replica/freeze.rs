@@ -6,7 +6,7 @@ use crate::controller::FreezeFailure;
 use crate::{Epoch, Millis, ReplicaId};
 
 /// A hand-over in which this master is the giving side.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Freezing {
     target: ReplicaId,
     /// It goes on by itself then.
@@ -16,15 +16,21 @@ pub(super) struct Freezing {
     is_reported: bool,
 }
 
+impl Freezing {
+    pub(super) fn new(target: ReplicaId, until: Millis) -> Self {
+        Self { target, until, is_drained: false, is_reported: false }
+    }
+}
+
 impl Replica {
     pub(super) fn freeze(
         &mut self,
         now: Millis,
         epoch: Epoch,
-        target: ReplicaId,
-        budget: Millis,
+        freezing: Freezing,
         out: &mut Effects,
     ) {
+        let target = freezing.target;
         let own = self.config.id;
         let leading = self.leading().filter(|leading| {
             leading.epoch == epoch && target != own && leading.set.confirmed().contains(&target)
@@ -34,9 +40,8 @@ impl Replica {
             out.push(ReplicaEffect::ReportFrozen { epoch, result });
             return;
         };
-        let until = now + budget;
-        let is_drained = leading.freezing.as_ref().is_some_and(|freezing| freezing.is_drained);
-        leading.freezing = Some(Freezing { target, until, is_drained, is_reported: false });
+        let is_drained = leading.freezing.as_ref().is_some_and(|former| former.is_drained);
+        leading.freezing = Some(Freezing { is_drained, ..freezing });
         // No promise that a slave gave before counts after it.
         leading.promises_void_before = now + 1;
         for slave in leading.slaves.values_mut() {
