@@ -45,8 +45,8 @@ pub struct Replica {
     state: ReplicaState,
     /// No mastership of an epoch up to this one: it may have been another run's.
     promised_at_start: Epoch,
-    /// Epochs of the first record that knew this run.
-    registered: Option<(Epoch, i32)>,
+    /// Epoch of the first record that knew this run.
+    registered: Option<Epoch>,
     role: Role,
     /// What the log has.
     begin: i64,
@@ -163,7 +163,11 @@ impl Replica {
             return;
         }
         if self.registered.is_none() {
-            self.registered = Some((record.epoch, record.sync_state_set_epoch));
+            self.registered = Some(record.epoch);
+            self.state.known_runs = [self.state.open_count; 2];
+            // From now on the record knows.
+            self.state.is_in_doubt = false;
+            self.persist(out);
         }
         if record.epoch < self.state.promised && self.config.rules.keep(Rule::RefuseLowerEpoch) {
             return;
@@ -191,19 +195,32 @@ impl Replica {
         }
     }
 
-    /// The record knows another run of this replica: an earlier one, or, if it is newer than the
-    /// one in which this run was registered, a later one.
+    /// The record knows another run of this replica: an earlier one, which this one replaces, or a
+    /// later one.
     fn register(&mut self, now: Millis, record: &RoleRecord, out: &mut Effects) {
-        match self.registered {
-            None => {
-                self.role_asked_at = Some(now);
-                out.push(ReplicaEffect::Register { replaces: record.own_run.clone() });
-            }
-            Some(known) if (record.epoch, record.sync_state_set_epoch) > known => {
+        let recorded = record.own_run.as_ref();
+        let own = &self.config.run;
+        let on_this_disk = recorded.filter(|run| run.store_id == own.store_id);
+        if let Some(epoch) = self.registered {
+            let is_outdated = match on_this_disk {
+                Some(run) => run.open_count > own.open_count,
+                None => record.epoch > epoch,
+            };
+            if is_outdated {
                 self.halt(HaltReason::Outdated, out);
             }
-            Some(_) => {}
+            return;
         }
+        let known = on_this_disk.map(|run| run.open_count);
+        let [surely_known, registering] = self.state.known_runs;
+        let is_put_back = known > Some(surely_known.max(registering));
+        self.state.is_in_doubt |= is_put_back && self.config.rules.keep(Rule::CheckOpenCount);
+        // The record may have been read late: an earlier run than the disk knows says nothing.
+        let known = known.unwrap_or(0).max(surely_known);
+        self.state.known_runs = [known, self.state.open_count];
+        self.persist(out);
+        self.role_asked_at = Some(now);
+        out.push(ReplicaEffect::Register { replaces: record.own_run.clone() });
     }
 
     fn become_fenced(&mut self, epoch: Epoch, out: &mut Effects) {
@@ -400,7 +417,7 @@ impl Replica {
             address: self.config.address.clone(),
             ha_address: self.config.ha_address.clone(),
             run: self.config.run.clone(),
-            is_whole: self.config.is_whole,
+            is_whole: !self.state.is_in_doubt,
             log: self.position(),
         }
     }

@@ -1,6 +1,6 @@
 //! A broker's disk: its log and the small files beside it, as a crash leaves them.
 
-use replication::{EpochTable, ReplicaState};
+use replication::ReplicaState;
 
 use crate::random::Random;
 
@@ -101,12 +101,7 @@ impl Disk {
     /// A new disk.
     #[must_use]
     pub fn format(store_id: String) -> Self {
-        let state = ReplicaState {
-            store_id,
-            open_count: 0,
-            promised: 0,
-            epochs: EpochTable::default(),
-        };
+        let state = ReplicaState { store_id, ..ReplicaState::default() };
         Self { log: ModelLog::default(), state, is_clean: true, has_lost_tail: false }
     }
 
@@ -117,7 +112,8 @@ impl Disk {
         } else if is_table_first {
             self.state.epochs.clone_from(&state.epochs);
         } else {
-            self.state.promised = state.promised;
+            let epochs = self.state.epochs.clone();
+            self.state = ReplicaState { epochs, ..state.clone() };
         }
     }
 }

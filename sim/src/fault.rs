@@ -119,11 +119,8 @@ impl Fault {
     fn draw(kind: usize, scenario: &Scenario, random: &mut Random) -> Self {
         let broker = random.index(scenario.replicas);
         let operator = random.index(scenario.operators);
-        let length = if random.chance(500) {
-            random.range(200, 4_000)
-        } else {
-            random.range(2_000, 20_000)
-        };
+        let length =
+            if random.chance(500) { random.range(200, 4_000) } else { random.range(2_000, 20_000) };
         let back_after = if random.chance(500) { random.range(50, 3_000) } else { length };
         let death = [Death::Kill, Death::Power, Death::Stop][random.index(3)];
         let disk_death = [Death::Wipe, Death::RollBack][random.index(2)];

@@ -14,13 +14,13 @@ impl Random {
         let mut random = Self { state: seed };
         for byte in name.bytes() {
             random.state = random.state.wrapping_mul(31).wrapping_add(u64::from(byte));
-            random.next();
+            random.draw();
         }
         random
     }
 
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.state;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -30,7 +30,7 @@ impl Random {
 
     /// A number below `limit`, 0 if that is 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        self.next() % limit.max(1)
+        self.draw() % limit.max(1)
     }
 
     /// A number from `low` to below `high`.

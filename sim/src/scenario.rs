@@ -24,8 +24,6 @@ pub enum DriverBug {
     BlindWrites,
     /// Late messages of a closed replication connection are passed in under the next one's number.
     MixedLinks,
-    /// A cut of the log forgets too little.
-    CutTooLittle,
 }
 
 /// One cluster and what happens to it.
@@ -62,11 +60,8 @@ impl Scenario {
         let mut random = Random::new(seed, "scenario");
         let replicas = [3, 3, 3, 3, 2, 3, 5, 4, 1, 2][random.index(10)];
         let profile = if random.chance(800) { Profile::Sync } else { Profile::Async };
-        let min_in_sync = if profile == Profile::Async || random.chance(250) {
-            1
-        } else {
-            replicas / 2 + 1
-        };
+        let min_in_sync =
+            if profile == Profile::Async || random.chance(250) { 1 } else { replicas / 2 + 1 };
         let flush = if random.chance(600) { FlushMode::Async } else { FlushMode::Sync };
         let mut scenario = Self {
             seed,

@@ -33,9 +33,16 @@ pub fn register(
     if known.is_none() && record.replicas.len() >= REPLICAS_MAX {
         return Err(Refusal::InvalidReplicas);
     }
-    let same_disk = known.filter(|known| is_same_disk(&known.run, run, rules));
+    let is_same_disk = |known: &&ReplicaIdentity| {
+        known.run.store_id == run.store_id || !rules.keep(Rule::CheckStoreId)
+    };
+    let same_disk = known.filter(is_same_disk);
+    // Every start counts, so a number that is not above is that of a disk that was put back.
+    let is_put_back = same_disk.is_some_and(|known| run.open_count <= known.run.open_count)
+        && rules.keep(Rule::CheckOpenCount);
     let floor = same_disk.map_or(Floor::default(), |known| known.floor);
-    let is_in_doubt = (!is_whole || log.end < floor.offset) && rules.keep(Rule::CheckTail);
+    let is_short = !is_whole || log.end < floor.offset;
+    let is_in_doubt = is_put_back || (is_short && rules.keep(Rule::CheckTail));
     let identity = ReplicaIdentity {
         address: address.clone(),
         ha_address: ha_address.clone(),
@@ -62,14 +69,6 @@ pub fn register(
         next.phase = Phase::TailInDoubt;
     }
     Ok(next)
-}
-
-/// Whether `run` is a later run on the disk of `known`, with all that this one had.
-fn is_same_disk(known: &RunIdentity, run: &RunIdentity, rules: Rules) -> bool {
-    let has_same_id = known.store_id == run.store_id || !rules.keep(Rule::CheckStoreId);
-    // Every start counts, so the same number by another process is a disk that was rolled back.
-    let is_later = run.open_count > known.open_count || !rules.keep(Rule::CheckOpenCount);
-    has_same_id && is_later
 }
 
 /// Whether the end of every log of the in-sync set may be missing.

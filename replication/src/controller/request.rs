@@ -140,8 +140,11 @@ impl Controller {
     }
 
     fn remove(record: &GroupRecord, id: ReplicaId) -> Result<GroupRecord, Refusal> {
-        let is_last = record.sync_state_set.iter().all(|member| *member == id);
-        if record.master == Some(id) || (is_last && !record.sync_state_set.is_empty()) {
+        let is_whole =
+            |id: &ReplicaId| record.replicas.get(id).is_some_and(|replica| !replica.tail_in_doubt);
+        let mut others = record.sync_state_set.iter().filter(|member| **member != id);
+        let is_needed = record.sync_state_set.contains(&id) && !others.any(is_whole);
+        if record.master == Some(id) || is_needed {
             return Err(Refusal::InvalidRequest);
         }
         let mut next = record.clone();

@@ -32,10 +32,6 @@ pub struct ReplicaConfig {
     pub ha_address: String,
     /// This run.
     pub run: RunIdentity,
-    /// Whether the log has all that was ever acknowledged, as far as this machine can know: the store
-    /// was closed cleanly, or neither the machine nor the pod has changed since it was last written,
-    /// or every acknowledgement waited for the disk.
-    pub is_whole: bool,
     /// Whom an acknowledgement waits for.
     pub profile: Profile,
     /// What counts as stored.
@@ -72,7 +68,6 @@ impl ReplicaConfig {
             address,
             ha_address,
             run,
-            is_whole: true,
             profile,
             flush: FlushMode::Async,
             min_in_sync: if is_async { 1 } else { min_in_sync },
