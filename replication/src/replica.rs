@@ -45,8 +45,8 @@ pub struct Replica {
     state: ReplicaState,
     /// No mastership of an epoch up to this one: it may have been another run's.
     promised_at_start: Epoch,
-    /// Epoch of the first record that knew this run.
-    registered: Option<Epoch>,
+    /// Epoch, and number of the in-sync set, of the first record that knew this run.
+    registered: Option<(Epoch, i32)>,
     role: Role,
     /// What the log has.
     begin: i64,
@@ -163,7 +163,7 @@ impl Replica {
             return;
         }
         if self.registered.is_none() {
-            self.registered = Some(record.epoch);
+            self.registered = Some((record.epoch, record.sync_state_set_epoch));
             self.state.known_runs = [self.state.open_count; 2];
             // From now on the record knows.
             self.state.is_in_doubt = false;
@@ -172,7 +172,7 @@ impl Replica {
         if record.epoch < self.state.promised && self.config.rules.keep(Rule::RefuseLowerEpoch) {
             return;
         }
-        let is_news = record.epoch > self.state.promised
+        let is_news = record.epoch != self.state.promised
             || record.sync_state_set_epoch >= self.sync_state_set_epoch;
         if !is_news {
             return;
@@ -201,15 +201,26 @@ impl Replica {
         let recorded = record.own_run.as_ref();
         let own = &self.config.run;
         let on_this_disk = recorded.filter(|run| run.store_id == own.store_id);
-        if let Some(epoch) = self.registered {
+        if let Some(registered) = self.registered {
+            let number = (record.epoch, record.sync_state_set_epoch);
+            let is_old = number < (self.state.promised, self.sync_state_set_epoch);
             let is_outdated = match on_this_disk {
-                Some(run) => run.open_count > own.open_count,
-                None => record.epoch > epoch,
+                Some(run) => run.open_count > own.open_count && number > registered,
+                None => record.epoch > registered.0 && !is_old,
             };
             if is_outdated {
                 self.halt(HaltReason::Outdated, out);
+                return;
             }
-            return;
+            // An earlier run although this one was registered: the record was put back, or this
+            // is an old copy of it, and then the registration is refused.
+            let is_known_less = match on_this_disk {
+                Some(run) => run.open_count < own.open_count,
+                None => recorded.is_none() && is_old,
+            };
+            if !is_known_less {
+                return;
+            }
         }
         let known = on_this_disk.map(|run| run.open_count);
         let [surely_known, registering] = self.state.known_runs;

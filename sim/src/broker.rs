@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use replication::invariant::{self, ReplicaView};
-use replication::replica::{FlushMode, HaltReason, Link, Sends, Serving};
+use replication::replica::{FlushMode, HaltReason, Link, Profile, Sends, Serving};
 use replication::{
     Member, Millis, Replica, ReplicaConfig, ReplicaEffect, ReplicaId, ReplicaInput, ReplicaState,
     RunIdentity,
@@ -46,6 +46,8 @@ pub(crate) struct Broker {
     pub(crate) is_put_back: bool,
     /// The process that is running, or was the last one on this disk.
     pub(crate) last_run: Option<RunIdentity>,
+    /// Highest epoch in which this disk had a role.
+    pub(crate) obeyed: i32,
     pub(crate) is_machine_up: bool,
     /// The group is to go on without it.
     pub(crate) is_unwanted: bool,
@@ -95,6 +97,7 @@ impl Broker {
             memory_survived: true,
             is_put_back: false,
             last_run: None,
+            obeyed: 0,
             is_machine_up: true,
             is_unwanted: false,
             is_removed: false,
@@ -400,9 +403,14 @@ impl World {
     fn carry_out(&mut self, index: usize, effect: ReplicaEffect) {
         match effect {
             ReplicaEffect::Persist(state) => self.persist(index, &state),
-            ReplicaEffect::BecomeMaster { .. }
-            | ReplicaEffect::BecomeSlave { .. }
-            | ReplicaEffect::BecomeFenced => {}
+            ReplicaEffect::BecomeMaster { epoch, .. }
+            | ReplicaEffect::BecomeSlave { epoch, .. } => {
+                let broker = &self.brokers[index];
+                let promised = broker.obeyed.max(broker.disk.state.promised);
+                self.oracle.check(invariant::promise_step(broker.id, promised, epoch));
+                self.brokers[index].obeyed = promised.max(epoch);
+            }
+            ReplicaEffect::BecomeFenced => {}
             ReplicaEffect::ConnectTo { link, master } => self.connect(index, link, master.id),
             ReplicaEffect::SendHello { link, hello } => {
                 self.send_to_master(index, link, HaMessage::SlaveHello(hello));
@@ -534,6 +542,11 @@ impl World {
         let count = process.waiting.iter().take_while(is_ready).count();
         let ready: Vec<(i64, Send)> = process.waiting.drain(..count).collect();
         let epoch = process.replica.master_epoch();
+        if epoch.is_some() && self.scenario.profile == Profile::Sync {
+            let (set, _) = process.replica.sync_state_set();
+            let needed = self.scenario.min_in_sync;
+            self.oracle.check(invariant::enough_members(broker.id, set, needed));
+        }
         for (end, send) in ready {
             self.oracle.acknowledge(send.message, end - 1, self.scenario.profile);
             if let Some(epoch) = epoch.filter(|_| end > offset) {

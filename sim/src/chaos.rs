@@ -105,6 +105,7 @@ impl World {
                 broker.disk = Disk::format(name);
                 broker.snapshot = None;
                 broker.last_run = None;
+                broker.obeyed = 0;
                 self.has_lost_disk = true;
             }
             Death::RollBack => {
@@ -113,6 +114,7 @@ impl World {
                 // A volume in use is not closed; a copy of it is found to be like that.
                 broker.disk = Disk { has_lost_tail: true, ..earlier };
                 broker.is_put_back = true;
+                broker.obeyed = 0;
                 self.has_lost_disk = true;
             }
         }

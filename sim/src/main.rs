@@ -40,8 +40,11 @@ enum Command {
         #[arg(long)]
         shrink: bool,
     },
-    /// Look for each planted bug
-    Bugs,
+    /// Look for planted bugs
+    Bugs {
+        /// Their names; all if none is given
+        names: Vec<String>,
+    },
 }
 
 fn main() -> ExitCode {
@@ -62,7 +65,7 @@ fn main() -> ExitCode {
             println!("{outcome:?}");
             ExitCode::from(u8::from(outcome.failure.is_some()))
         }
-        Command::Bugs => bugs(),
+        Command::Bugs { names } => bugs(&names),
     }
 }
 
@@ -102,12 +105,13 @@ fn report(scenario: &Scenario, failure: &str) {
     println!("repeat it with: cargo run -p sim -- replay {seed} --shrink");
 }
 
-fn bugs() -> ExitCode {
+fn bugs(names: &[String]) -> ExitCode {
     let mut is_all_found = true;
-    for bug in Bug::ALL {
+    let is_wanted = |bug: &&Bug| names.is_empty() || names.iter().any(|name| name == bug.name);
+    for bug in Bug::ALL.iter().filter(is_wanted) {
         let found = bug.find(FOUND_WITHIN);
         match &found {
-            Some((seed, failure)) => println!("{}: seed {seed}: {failure}", bug.name),
+            Some((seed, failure)) => println!("{}: seed {seed}: {failure:.200}", bug.name),
             None => println!("{}: not found in {FOUND_WITHIN} seeds", bug.name),
         }
         is_all_found &= found.is_some();

@@ -42,7 +42,9 @@ pub fn register(
         && rules.keep(Rule::CheckOpenCount);
     let floor = same_disk.map_or(Floor::default(), |known| known.floor);
     let is_short = !is_whole || log.end < floor.offset;
-    let is_in_doubt = is_put_back || (is_short && rules.keep(Rule::CheckTail));
+    let is_other = known.is_some_and(|known| known.run.store_id != run.store_id);
+    let is_believed = is_other && !rules.keep(Rule::CheckStoreId);
+    let is_in_doubt = (is_put_back || (is_short && rules.keep(Rule::CheckTail))) && !is_believed;
     let identity = ReplicaIdentity {
         address: address.clone(),
         ha_address: ha_address.clone(),

@@ -18,6 +18,8 @@ pub(super) struct Leading {
     /// in-sync set have so much and so are known to follow.
     pub(super) start: i64,
     is_begun: bool,
+    /// All members of the in-sync set have acknowledged the start, in this epoch.
+    is_followed: bool,
     /// Not before this time: a promise to the former master runs until then.
     serve_at: Millis,
     pub(super) slaves: BTreeMap<ReplicaId, Progress>,
@@ -54,6 +56,7 @@ impl Leading {
             epoch,
             start,
             is_begun: false,
+            is_followed: false,
             serve_at: if waits { replica.promise_until } else { now },
             slaves: BTreeMap::new(),
             set: SyncStateSet::new(
@@ -200,10 +203,10 @@ impl Replica {
     pub(super) fn go_on_as_master(&mut self, now: Millis, out: &mut Effects) {
         self.close_silent(now, out);
         self.advance_confirm(now, out);
-        let (confirm, min_in_sync) = (self.confirm, self.config.min_in_sync);
+        let min_in_sync = self.config.min_in_sync;
         if let Some(leading) = self.leading() {
             let has_enough = leading.set.confirmed().len() >= min_in_sync;
-            if confirm >= leading.start && now >= leading.serve_at && has_enough {
+            if leading.is_followed && now >= leading.serve_at && has_enough {
                 leading.is_begun = true;
             }
         }
@@ -239,6 +242,7 @@ impl Replica {
         } else {
             others().map(acked).max().unwrap_or(Some(stored))
         };
+        let is_followed = lowest.is_some_and(|lowest| lowest.min(stored) >= leading.start);
         let mut offset = self.confirm;
         if let Some(lowest) = lowest.filter(|_| has_enough) {
             offset = offset.max(lowest.min(stored));
@@ -258,6 +262,9 @@ impl Replica {
             (self.confirm, self.acknowledged) = (offset, acknowledged);
             let offset = if rules.keep(Rule::ReadConfirmedOnly) { offset } else { stored };
             out.push(ReplicaEffect::Confirm { offset, acknowledged });
+        }
+        if let Some(leading) = self.leading() {
+            leading.is_followed |= is_followed;
         }
     }
 

@@ -133,7 +133,8 @@ impl Replica {
         if !is_expected {
             return;
         }
-        if hello.epoch != following.epoch {
+        let is_own_epoch = hello.epoch == following.epoch;
+        if !is_own_epoch && self.config.rules.keep(Rule::CountOwnEpochOnly) {
             self.hang_up(now, link, out);
             self.ask_role(now, out);
             return;
@@ -233,13 +234,14 @@ impl Replica {
         frame: &Frame,
         out: &mut Effects,
     ) {
+        let checks_epoch = self.config.rules.keep(Rule::CountOwnEpochOnly);
         let Some(following) = self.following() else { return };
         let is_expected =
             matches!(following.connection, Connection::Streaming { link: own } if own == link);
         if !is_expected {
             return;
         }
-        if frame.epoch != following.epoch {
+        if frame.epoch != following.epoch && checks_epoch {
             self.hang_up(now, link, out);
             return;
         }
