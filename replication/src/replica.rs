@@ -165,7 +165,10 @@ impl Replica {
         if self.registered.is_none() {
             self.registered = Some((record.epoch, record.sync_state_set_epoch));
             self.state.known_runs = [self.state.open_count; 2];
-            // From now on the record knows.
+            self.persist(out);
+        }
+        if self.state.is_in_doubt && !record.is_tail_in_doubt {
+            // The record knew of it; since then this replica has caught up, or a loss was accepted.
             self.state.is_in_doubt = false;
             self.persist(out);
         }

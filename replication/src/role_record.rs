@@ -31,6 +31,8 @@ pub struct RoleRecord {
     /// The run of this replica that the record knows. A replica obeys no record that does not know
     /// its run: it would be older than its registration.
     pub own_run: Option<RunIdentity>,
+    /// Whether the record takes this replica's log for one that may lack its end.
+    pub is_tail_in_doubt: bool,
     /// Highest epoch whose election may have lost acknowledged messages, with consent. Cutting below
     /// the confirm offset is right only when it is above the epoch in which that was confirmed.
     pub loss_epoch: Epoch,
@@ -50,6 +52,7 @@ impl RoleRecord {
             master: record.master.and_then(member),
             sync_state_set: record.sync_state_set.clone(),
             sync_state_set_epoch: record.sync_state_set_epoch,
+            is_tail_in_doubt: record.replicas.get(&id).is_some_and(|known| known.tail_in_doubt),
             own_run: record.replicas.get(&id).map(|identity| identity.run.clone()),
             loss_epoch: record.loss_epoch,
         }

@@ -280,6 +280,11 @@ impl World {
     pub(crate) fn broker_hears(&mut self, index: usize, message: ToBroker) {
         let broker = &self.brokers[index];
         if broker.process.is_none() {
+            if let ToBroker::Send { client, attempt, message, .. } = message
+                && broker.is_machine_up
+            {
+                self.answer(index, Send { client, attempt, message }, None);
+            }
             return;
         }
         if self.now < broker.paused_until {
@@ -459,8 +464,15 @@ impl World {
     }
 
     fn halted(&mut self, index: usize, reason: HaltReason) {
-        if !self.brokers[index].is_unwanted {
-            self.oracle.fail(format!("broker {index} cannot go on: {reason:?}"));
+        match reason {
+            // The process ends, and whoever watches it starts another.
+            HaltReason::Outdated => {
+                self.coverage.outdated += 1;
+                self.crash(index, Death::Stop, 1_000);
+            }
+            HaltReason::WouldCutConfirmed { .. } => {
+                self.oracle.fail(format!("broker {index} cannot go on: {reason:?}"));
+            }
         }
     }
 

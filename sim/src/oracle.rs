@@ -86,9 +86,11 @@ impl Oracle {
 
     /// A master begins to serve: it must have everything that was shown.
     pub(crate) fn begin(&mut self, broker: usize, epoch: Epoch, disk: &Disk) {
-        if epoch > self.begun.0 {
-            self.begun = (epoch, broker);
+        // One that was deposed and does not know yet: it cannot acknowledge, and shows what it has.
+        if epoch < self.begun.0 {
+            return;
         }
+        self.begun = (epoch, broker);
         let end = disk.log.end();
         if end < self.shown_end() {
             let shown = self.shown_end();
@@ -147,6 +149,8 @@ pub struct Coverage {
     pub acknowledged: u64,
     /// Groups that ended without any disk of the in-sync set.
     pub data_lost: u64,
+    /// Runs that ended because the record knew a later one.
+    pub outdated: u64,
     /// Longest time between two acknowledgements.
     pub longest_gap: Millis,
     /// Simulated time.
@@ -168,6 +172,7 @@ impl Coverage {
         self.conflicts += other.conflicts;
         self.acknowledged += other.acknowledged;
         self.data_lost += other.data_lost;
+        self.outdated += other.outdated;
         self.longest_gap = self.longest_gap.max(other.longest_gap);
         self.simulated += other.simulated;
         self.events += other.events;

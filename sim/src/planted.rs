@@ -38,7 +38,6 @@ impl Bug {
     pub const ALL: &[Self] = &[
         rule("proposals-not-counted", Rule::CountProposals),
         rule("one-slave-is-enough", Rule::WaitForAll),
-        rule("any-epoch-counts", Rule::CountOwnEpochOnly),
         rule("min-in-sync-ignored", Rule::MinInSync),
         rule("lower-epoch-obeyed", Rule::RefuseLowerEpoch),
         rule("promise-not-persisted", Rule::PersistPromise),

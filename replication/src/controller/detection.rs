@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::election::{self, Ballot};
 use super::hand_over::Wish;
-use super::record::Purpose;
+use super::record::{Purpose, number};
 use super::registration::is_every_tail_in_doubt;
 use super::{Condition, Controller, Effects};
 use crate::group_record::{ElectionReason, GroupRecord, Phase};
@@ -35,8 +35,16 @@ impl Controller {
         }
         match record.phase {
             Phase::New | Phase::RecordRegression => {
-                let replicas = &self.config.replicas;
-                election::from_replicas(record, &self.sessions, replicas, now)
+                let since = *self.gather_since.get_or_insert(now);
+                let (replicas, sessions) = (&self.config.replicas, &self.sessions);
+                let is_there = |id| {
+                    sessions.is_heard(id, now) && sessions.silence(id, now) <= Some(now - since)
+                };
+                let mut base = record.clone();
+                let (epoch, set_epoch) = self.knowledge.highest();
+                base.master_epoch = base.master_epoch.max(epoch);
+                base.sync_state_set_epoch = base.sync_state_set_epoch.max(set_epoch);
+                election::from_replicas(&base, sessions, replicas, is_there)
             }
             Phase::DataLost => None,
             Phase::TailInDoubt => self.elected_in_doubt(now, record),
@@ -45,16 +53,17 @@ impl Controller {
         }
     }
 
-    /// Whether a replica has seen more than the record says: it was put back, or made anew.
+    /// Whether a replica or this controller has seen more than the record says: it was put back, or
+    /// made anew.
     fn is_regressed(&self, record: &GroupRecord) -> bool {
-        let number = (record.master_epoch, record.sync_state_set_epoch);
-        self.config.rules.keep(Rule::DetectRegression)
-            && self.sessions.iter().any(|(id, session)| {
-                let log = session.log();
-                let is_ours =
-                    self.config.replicas.contains(&id) || record.replicas.contains_key(&id);
-                is_ours && (log.promised, log.sync_state_set_epoch) > number
-            })
+        let number = number(record);
+        let has_seen_more = self.sessions.iter().any(|(id, session)| {
+            let log = session.log();
+            let is_ours = self.config.replicas.contains(&id) || record.replicas.contains_key(&id);
+            is_ours && (log.promised, log.sync_state_set_epoch) > number
+        });
+        let is_regressed = has_seen_more || self.knowledge.highest() > number;
+        is_regressed && self.config.rules.keep(Rule::DetectRegression)
     }
 
     /// What is known here may just be old: only what was read since counts.
@@ -70,6 +79,7 @@ impl Controller {
         }
         let mut next = record.clone();
         next.phase = Phase::RecordRegression;
+        self.gather_since = None;
         Some(next)
     }
 

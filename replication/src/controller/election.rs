@@ -6,7 +6,7 @@ use super::session::{Session, Sessions};
 use crate::group_record::{Election, ElectionReason, GroupRecord, Phase};
 use crate::identity::ReplicaIdentity;
 use crate::rules::{Rule, Rules};
-use crate::{Epoch, Millis, ReplicaId};
+use crate::{Epoch, ReplicaId};
 
 /// An election that has been decided.
 #[derive(Debug)]
@@ -95,7 +95,8 @@ pub(super) fn with_loss(
 }
 
 /// The record made from what all replicas say: the first one, or again after it was lost or put
-/// back. `None` until all of `replicas` are there.
+/// back. `None` until all of `replicas` are there, heard since it was noticed: what a run said that
+/// has ended meanwhile does not count.
 ///
 /// A master of the highest epoch goes on. Otherwise it is the log with the highest epoch, the
 /// longest of these: whoever was elected had everything, and all logs of an epoch are its master's.
@@ -103,9 +104,9 @@ pub(super) fn from_replicas(
     record: &GroupRecord,
     sessions: &Sessions,
     replicas: &BTreeSet<ReplicaId>,
-    now: Millis,
+    is_there: impl Fn(ReplicaId) -> bool,
 ) -> Option<GroupRecord> {
-    if replicas.is_empty() || !replicas.iter().all(|id| sessions.is_heard(*id, now)) {
+    if replicas.is_empty() || !replicas.iter().all(|id| is_there(*id)) {
         return None;
     }
     let said = || sessions.iter().filter(|(id, _)| replicas.contains(id));
@@ -124,7 +125,11 @@ pub(super) fn from_replicas(
     base.sync_state_set_epoch = base.sync_state_set_epoch.max(numbers.max().unwrap_or(0));
     base.replicas = said().map(|(id, s)| (id, s.identity())).collect();
     let reason = if is_first { ElectionReason::First } else { ElectionReason::Rebuilt };
-    Some(begin(&base, master, set, reason))
+    let mut next = begin(&base, master, set, reason);
+    if said().any(|(_, session)| !session.is_whole()) {
+        next.loss_epoch = next.master_epoch;
+    }
+    Some(next)
 }
 
 /// The set without those whose tail is in doubt, once somebody else is master.

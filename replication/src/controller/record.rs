@@ -5,8 +5,8 @@ use std::sync::Arc;
 use super::input::Token;
 use super::request::Request;
 use super::{Controller, ControllerEffect, Effects, Refusal};
-use crate::Millis;
 use crate::group_record::{GroupRecord, Version};
+use crate::{Epoch, Millis};
 
 /// See the module.
 #[derive(Debug, Default)]
@@ -18,6 +18,15 @@ pub(super) struct Knowledge {
     pub(super) is_unavailable: bool,
     /// What is known was read because it was doubted, and nothing was heard since.
     is_fresh: bool,
+    /// Highest numbers that any record had here: one with lower ones was put back.
+    highest: Number,
+}
+
+/// Master epoch and number of the in-sync set. Neither falls while a record is what it should be.
+pub(super) type Number = (Epoch, i32);
+
+pub(super) fn number(record: &GroupRecord) -> Number {
+    (record.master_epoch, record.sync_state_set_epoch)
 }
 
 #[derive(Debug, Default)]
@@ -66,6 +75,10 @@ impl Knowledge {
         }
     }
 
+    pub(super) fn highest(&self) -> Number {
+        self.highest
+    }
+
     pub(super) fn is_fresh(&self) -> bool {
         self.is_fresh
     }
@@ -90,6 +103,7 @@ impl Knowledge {
         out: &mut Effects,
     ) {
         self.is_fresh = matches!(self.activity, Activity::Reading { .. });
+        self.highest = self.highest.max(number(&record));
         match &self.activity {
             // It may be older than the one that is being replaced.
             Activity::Writing { .. } => {}
@@ -99,8 +113,6 @@ impl Knowledge {
                 self.known = Some((version, Arc::new(record)));
             }
             Activity::Idle => {
-                let number =
-                    |record: &GroupRecord| (record.master_epoch, record.sync_state_set_epoch);
                 let known = self.known.as_ref().map(|(_, known)| number(known));
                 if known.is_none_or(|known| known <= number(&record)) {
                     self.known = Some((version, Arc::new(record)));
@@ -159,6 +171,7 @@ impl Controller {
     pub(super) fn written(&mut self, version: Version, out: &mut Effects) {
         let Some((record, purpose)) = self.knowledge.end_write(Activity::Idle) else { return };
         self.knowledge.is_unavailable = false;
+        self.knowledge.highest = self.knowledge.highest.max(number(&record));
         self.knowledge.known = Some((version, Arc::clone(&record)));
         Self::notify(&record, out);
         match purpose {

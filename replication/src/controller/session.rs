@@ -32,6 +32,10 @@ impl Session {
         self.beat.registration.log
     }
 
+    pub(super) fn is_whole(&self) -> bool {
+        self.beat.registration.is_whole
+    }
+
     pub(super) fn disk_stall(&self) -> Millis {
         self.beat.disk_stall
     }

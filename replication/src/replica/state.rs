@@ -17,8 +17,8 @@ pub struct ReplicaState {
     /// one that was about to register. If it knows a later one, this disk was put back to an earlier
     /// state.
     pub known_runs: [u64; 2],
-    /// Something that was acknowledged may be missing, and no record says so yet. It outlives runs
-    /// that end before they register.
+    /// Something that was acknowledged may be missing. It outlives runs that end before they
+    /// register, and ends when the record, which knew of it, says so.
     pub is_in_doubt: bool,
     /// The replica obeys no lower epoch.
     pub promised: Epoch,
