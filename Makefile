@@ -15,12 +15,15 @@ STEP = @printf '\n== %s\n'
 ROUNDS ?= 100
 POINTS ?= $(ROUNDS)
 SECONDS ?= 600
+# Seeds of `make sim`, and the first of them.
+SEEDS ?= 100000
+FROM ?= 1
 TARGETS ?=
 CRASH := E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test crash -- --nocapture \
 	--test-threads=1
 
 .PHONY: help build demo demo-kubernetes test check unit stock-clients kubernetes bench overload \
-        namesrv-size start-time faults fuzz-smoke crash fuzz clean
+        namesrv-size start-time faults fuzz-smoke crash fuzz sim clean
 
 help:
 	@echo 'make demo              a cluster on this machine; send, consume, see the result'
@@ -28,6 +31,7 @@ help:
 	@echo 'make test              every check and test, with stock clients and a real Kubernetes'
 	@echo 'make crash ROUNDS=n    kill -9, loss of power, a full disk and a bad network, n times'
 	@echo 'make fuzz SECONDS=n    the fuzz targets, n seconds each; TARGETS="frames store" picks'
+	@echo 'make sim SEEDS=n       n simulated groups with faults; FROM=n names the first'
 	@echo 'make bench             the stock Java client against our broker and Apache'"'"'s, in turn'
 	@echo 'make overload          more load than the broker can take; OVERLOAD_SECONDS=300 for long'
 	@echo 'make namesrv-size      50,000 topics, 10 broker names, 2,000 connections'
@@ -85,6 +89,10 @@ crash: build
 fuzz:
 	$(STEP) 'Fuzz targets, $(SECONDS) s each'
 	fuzz/run.sh $(SECONDS) $(TARGETS)
+
+sim:
+	$(STEP) '$(SEEDS) simulated groups with faults, from seed $(FROM)'
+	cargo run --release --locked -p sim -- seeds $(SEEDS) --from $(FROM)
 
 bench: build
 	e2e/peers/bench.sh $(TARGET)/release $(TARGET)/bench
