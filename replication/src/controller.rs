@@ -1,8 +1,8 @@
 //! Who is master: detection, election, in-sync set and hand-over of one group.
 //!
-//! Every operator replica has a `Controller` for each group and answers brokers with it. Only the one
-//! that leads *begins* elections; that is for calm. Safety is in the record alone: a decision is a
-//! write that names the version on which it was made, and fails if there is another.
+//! Every operator replica has a `Controller` for each group and answers brokers with it. Only the
+//! one that leads *begins* elections; that is for calm. Safety is in the record alone: a decision
+//! is a write that names the version on which it was made, and fails if there is another.
 
 mod alter;
 mod config;

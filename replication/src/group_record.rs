@@ -10,8 +10,8 @@ pub const HISTORY_MAX: usize = 10;
 /// Replicas that a record can hold.
 pub const REPLICAS_MAX: usize = 16;
 
-/// Version of a record, opaque: Kubernetes' `resourceVersion`, or a count. A write names the version
-/// that it replaces and fails if there is another.
+/// Version of a record, opaque: Kubernetes' `resourceVersion`, or a count. A write names the
+/// version that it replaces and fails if there is another.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Version(pub String);
 

@@ -13,7 +13,8 @@
 //! - [`invariant`] states what must hold in every moment, for the simulator and `rmq check`.
 //!
 //! # Invariants
-//! - Epochs only rise; an epoch has one master, and a replica is master of an epoch in one run only.
+//! - Epochs only rise; an epoch has one master, and a replica is master of an epoch in one run
+//!   only.
 //! - A replica persists an epoch before it acts on it, and obeys no lower one.
 //! - Acknowledged means stored on every member of the confirmed in-sync set and of every set that
 //!   is still being proposed.
@@ -37,7 +38,8 @@ pub use replica::{Replica, ReplicaConfig, ReplicaEffect, ReplicaInput, ReplicaSt
 pub use role_record::{Member, RoleRecord};
 pub use rules::Rules;
 
-/// Number of a replica in its group, as in Apache's controller: from 1 on, never reused for another.
+/// Number of a replica in its group, as in Apache's controller: from 1 on, never reused for
+/// another.
 pub type ReplicaId = i64;
 
 /// Number of a mastership. It only rises; 0 is before the first.

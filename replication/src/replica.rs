@@ -1,7 +1,8 @@
 //! What a broker does as master or slave of its group.
 //!
 //! The driver owns the log, the connections and the files; a `Replica` tells it what to do. As a
-//! master it decides what is confirmed; as a slave it follows, cuts what diverged, and acknowledges.
+//! master it decides what is confirmed; as a slave it follows, cuts what diverged, and
+//! acknowledges.
 
 mod config;
 mod effect;
@@ -70,8 +71,8 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// A replica without a role. `state` is what [`ReplicaState::opened`] made and is durable; `log`
-    /// is what the commit log has.
+    /// A replica without a role. `state` is what [`ReplicaState::opened`] made and is durable;
+    /// `log` is what the commit log has.
     #[must_use]
     pub fn new(
         config: ReplicaConfig,

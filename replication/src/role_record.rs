@@ -33,8 +33,9 @@ pub struct RoleRecord {
     pub own_run: Option<RunIdentity>,
     /// Whether the record takes this replica's log for one that may lack its end.
     pub is_tail_in_doubt: bool,
-    /// Highest epoch whose election may have lost acknowledged messages, with consent. Cutting below
-    /// the confirm offset is right only when it is above the epoch in which that was confirmed.
+    /// Highest epoch whose election may have lost acknowledged messages, with consent. Cutting
+    /// below the confirm offset is right only when it is above the epoch in which that was
+    /// confirmed.
     pub loss_epoch: Epoch,
 }
 

@@ -1,6 +1,6 @@
 //! A deterministic simulator of a BrokerName group: the real state machines of `replication` over a
-//! simulated network, disks, clocks, record store, name servers and clients, with faults that a seed
-//! decides.
+//! simulated network, disks, clocks, record store, name servers and clients, with faults that a
+//! seed decides.
 //!
 //! Safety is checked after every event, liveness after the last fault. The same scenario gives the
 //! same trace.

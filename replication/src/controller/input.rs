@@ -14,7 +14,8 @@ pub type Token = u64;
 pub struct Heartbeat {
     /// Who it is and where its log stands.
     pub registration: Registration,
-    /// How long ago it heard the master of the current epoch, if it follows one: the age at sending.
+    /// How long ago it heard the master of the current epoch, if it follows one: the age at
+    /// sending.
     pub heard_master: Option<Millis>,
     /// Age of the oldest append that its own disk has not yet completed.
     pub disk_stall: Millis,
@@ -125,7 +126,8 @@ pub enum ControllerInput {
         /// For the answer.
         token: Token,
     },
-    /// `electMaster`: elect, if there is no live master. With a target and a live master, hand over.
+    /// `electMaster`: elect, if there is no live master. With a target and a live master, hand
+    /// over.
     Elect {
         /// For the answer.
         token: Token,

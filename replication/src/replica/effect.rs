@@ -10,7 +10,8 @@ use crate::{Epoch, Member, RunIdentity};
 pub enum Sends {
     /// They are appended.
     Accept,
-    /// They wait for the next `Serve`, within the client's time-out: the mastership begins or moves.
+    /// They wait for the next `Serve`, within the client's time-out: the mastership begins or
+    /// moves.
     Hold,
     /// They are forwarded to the new master.
     Forward(Member),
@@ -55,9 +56,10 @@ pub enum ReplicaEffect {
         /// End of the log.
         start: i64,
     },
-    /// This replica is a slave from now on: no client's message is appended any more, and what still
-    /// was is passed in with `Appended` before anything else. Senders that wait go on waiting:
-    /// `Confirm` answers them (their messages are in the new master's log), `Truncate` fails them.
+    /// This replica is a slave from now on: no client's message is appended any more, and what
+    /// still was is passed in with `Appended` before anything else. Senders that wait go on
+    /// waiting: `Confirm` answers them (their messages are in the new master's log), `Truncate`
+    /// fails them.
     BecomeSlave {
         /// The epoch.
         epoch: Epoch,
@@ -136,9 +138,9 @@ pub enum ReplicaEffect {
         length: i64,
     },
 
-    /// What is below `offset` may be read, and senders whose messages end at or below `acknowledged`
-    /// may be answered. Neither ever falls, except after a `Refill` or an accepted loss. In the
-    /// synchronous profile both are the same.
+    /// What is below `offset` may be read, and senders whose messages end at or below
+    /// `acknowledged` may be answered. Neither ever falls, except after a `Refill` or an accepted
+    /// loss. In the synchronous profile both are the same.
     Confirm {
         /// All members of the in-sync set have it.
         offset: i64,

@@ -14,8 +14,8 @@ pub struct ReplicaState {
     /// How often the store was opened. It is raised and made durable before a broker registers.
     pub open_count: u64,
     /// Numbers of the runs that the record may know: the last one that it surely knew, and the last
-    /// one that was about to register. If it knows a later one, this disk was put back to an earlier
-    /// state.
+    /// one that was about to register. If it knows a later one, this disk was put back to an
+    /// earlier state.
     pub known_runs: [u64; 2],
     /// Something that was acknowledged may be missing. It outlives runs that end before they
     /// register, and ends when the record, which knew of it, says so.
