@@ -136,7 +136,14 @@ impl ClientInstance {
         if self.inner.stop.is_cancelled() {
             return Err(ClientError::ShutDown);
         }
-        Ok(self.inner.remoting.invoke(addr, request, timeout).await?)
+        let remoting = &self.inner.remoting;
+        let answer = remoting.invoke(addr, request.clone(), timeout).await?;
+        if answer.response_code() != ResponseCode::GO_AWAY {
+            return Ok(answer);
+        }
+        // The peer is about to end, and another one has the address.
+        remoting.renew(addr);
+        Ok(remoting.invoke(addr, request, timeout).await?)
     }
 
     /// Asks one peer, which must answer with success.

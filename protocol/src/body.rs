@@ -13,6 +13,7 @@ mod kv_table;
 mod lock;
 mod member_group;
 mod offset;
+mod replicas;
 mod topic;
 
 pub use connection::*;
@@ -23,6 +24,7 @@ pub use kv_table::*;
 pub use lock::*;
 pub use member_group::*;
 pub use offset::*;
+pub use replicas::*;
 pub use topic::*;
 
 /// One queue of a topic on one broker name, in the order in which clients share queues out.

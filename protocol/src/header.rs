@@ -12,6 +12,7 @@ use crate::ext_fields::ExtFields;
 
 pub mod admin;
 pub mod client;
+pub mod controller;
 pub mod group;
 pub mod ha;
 pub mod offset;

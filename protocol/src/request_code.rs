@@ -144,5 +144,8 @@ codes! {
         (POLLING_INFO, 200055),
         (POP_ROLLBACK, 200056),
         (BATCH_ACK_MESSAGE, 200151),
+        // Not Apache's: a controller and its brokers.
+        (FREEZE_MASTER, 11001),
+        (UNFREEZE_MASTER, 11002),
     }
 }

@@ -83,6 +83,12 @@ impl<P: Processor> RemotingClient<P> {
         slot.as_ref().filter(|channel| !channel.is_closed()).cloned()
     }
 
+    /// Makes a new connection to `addr` for the next request. What waits for an answer on the one
+    /// before still gets it, until the peer ends that.
+    pub fn renew(&self, addr: &str) {
+        self.slots.lock().remove(addr);
+    }
+
     /// Ends the connection to `addr` and forgets the address.
     pub fn forget(&self, addr: &str) {
         let slot = self.slots.lock().remove(addr);

@@ -7,6 +7,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::connection::{self, Peer, Shared};
@@ -29,6 +30,7 @@ pub struct ServerConfig {
 pub struct Server<P> {
     shared: Arc<Shared<P>>,
     addresses: Vec<SocketAddr>,
+    accepting: CancellationToken,
     tasks: TaskTracker,
 }
 
@@ -54,21 +56,28 @@ impl<P: Processor> Server<P> {
             addresses.push(listener.local_addr()?);
             listeners.push(listener);
         }
+        let accepting = shared.stop.child_token();
         for listener in listeners {
             let accept = Accept {
                 listener,
+                stop: accepting.clone(),
                 shared: Arc::clone(&shared),
                 connections: Arc::clone(&connections),
                 tasks: tasks.clone(),
             };
             tasks.spawn(accept.run());
         }
-        Ok(Self { shared, addresses, tasks })
+        Ok(Self { shared, addresses, accepting, tasks })
     }
 
     /// The bound addresses, in the order of the configuration.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.addresses
+    }
+
+    /// Gives the addresses up; who is connected stays so.
+    pub fn stop_accepting(&self) {
+        self.accepting.cancel();
     }
 
     /// Stops accepting and reading, lets requests finish within the limit, and ends every
@@ -91,6 +100,7 @@ fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
 
 struct Accept<P> {
     listener: TcpListener,
+    stop: CancellationToken,
     shared: Arc<Shared<P>>,
     connections: Arc<Semaphore>,
     tasks: TaskTracker,
@@ -101,7 +111,7 @@ impl<P: Processor> Accept<P> {
         loop {
             let accepted = tokio::select! {
                 accepted = self.listener.accept() => accepted,
-                () = self.shared.stop.cancelled() => return,
+                () = self.stop.cancelled() => return,
             };
             match accepted {
                 Ok((stream, remote)) => self.serve(stream, remote),

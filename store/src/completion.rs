@@ -61,6 +61,11 @@ impl PutFuture {
         (Self { state: Arc::clone(&state) }, Completion { state: Some(state) })
     }
 
+    /// The future of a message that is not put at all.
+    pub fn refused(error: PutError) -> Self {
+        Self::ready(Err(error))
+    }
+
     /// A future that is complete.
     pub(crate) fn ready(outcome: Result<PutResult, PutError>) -> Self {
         let state = State { outcome: Some(outcome), ..State::default() };

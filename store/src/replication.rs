@@ -18,6 +18,13 @@ impl MessageStore {
         self.pipeline.log.add_listener(listener);
     }
 
+    /// Waits until nothing that was enqueued before is still to be written; the end of the log.
+    pub fn drain_appends(&self) -> i64 {
+        self.pipeline.write_enqueued();
+        let _appender = self.pipeline.appender.lock();
+        self.pipeline.log.written()
+    }
+
     /// First byte of the log.
     #[must_use]
     pub fn log_min_offset(&self) -> i64 {
