@@ -25,7 +25,7 @@ use serde_json::Value;
 
 pub use broker_group::{BrokerGroup, BrokerGroupSpec, BrokerGroupStatus, Phase};
 pub use pod_settings::{ImagePullPolicy, PodSettings, PullSecret};
-pub use problem::{Problem, problems};
+pub use problem::{Problem, local_problems, problems};
 pub use resources::{ResourceList, Resources};
 pub use rocketmq_cluster::{
     BrokersSpec, BrokersStatus, Flush, NameServerSpec, NameServersStatus, RocketMQCluster,

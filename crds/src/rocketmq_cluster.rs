@@ -14,6 +14,8 @@ pub const NAME_CHARS_MAX: usize = 40;
 pub const GROUPS_MAX: i32 = 64;
 /// Most name servers of a cluster.
 pub const NAME_SERVERS_MAX: i32 = 9;
+/// Most brokers of a group.
+pub const REPLICAS_MAX: i32 = 5;
 /// Name servers of a cluster that says nothing about them.
 pub const NAME_SERVERS_DEFAULT: i32 = 2;
 
@@ -22,7 +24,7 @@ pub(crate) const NAME_LENGTH_MESSAGE: &str =
 pub(crate) const NAME_FORM_MESSAGE: &str = "metadata.name must start with a lower case letter and \
                                             have only lower case letters, digits and '-'";
 pub(crate) const REPLICAS_MESSAGE: &str =
-    "replicas must be 1: a broker group has one replica until replication exists";
+    "replicas must be 1 on Kubernetes in this version; more run in local mode";
 pub(crate) const FEWER_GROUPS_MESSAGE: &str =
     "groups must not become fewer: the messages of a removed group would be lost";
 
@@ -102,7 +104,8 @@ pub struct BrokersSpec {
     #[schemars(range(min = 1, max = 64))]
     #[x_kube(validation = ("self >= oldSelf", FEWER_GROUPS_MESSAGE))]
     pub groups: i32,
-    /// Brokers of each group. Absent: 1, which is all there can be until replication exists.
+    /// Brokers of each group: one master, the others slaves. Absent: 1, which is all that there can
+    /// be on Kubernetes in this version.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[x_kube(validation = ("self == 1", REPLICAS_MESSAGE))]
     pub replicas: Option<i32>,
@@ -143,6 +146,11 @@ impl RocketMQClusterSpec {
     /// Number of name servers.
     pub fn name_servers(&self) -> i32 {
         self.name_server.as_ref().and_then(|n| n.replicas).unwrap_or(NAME_SERVERS_DEFAULT)
+    }
+
+    /// Number of brokers of each group.
+    pub fn replicas(&self) -> i32 {
+        self.brokers.replicas.unwrap_or(1)
     }
 }
 

@@ -16,31 +16,39 @@ use crate::programs;
 const LIMIT: Duration = Duration::from_secs(30);
 /// What may be added to every port; the highest stay under those that clients are given.
 const PORT_OFFSETS: std::ops::RangeInclusive<u16> = 12_000..=20_000;
-/// Ports of a name server and a broker, before the offset.
-const PORTS: [u16; 6] = [9876, 9877, 10909, 10911, 10912, 5557];
+/// Ports of a name server, a controller and brokers, before the offset.
+const PORTS: [u16; 10] = [9876, 9877, 9878, 10909, 10911, 10912, 5557, 11551, 12191, 12831];
 
-/// `rocketmq-operator local up` on `deploy/samples/local.yaml`: a name server and a broker.
+/// `rocketmq-operator local up`: the cluster of a manifest as processes.
 pub struct LocalMode {
     process: Process,
     directory: PathBuf,
+    cluster: String,
     port_offset: u16,
 }
 
 impl LocalMode {
-    /// Starts it with its data in `directory` and waits until it says that it is ready.
+    /// Starts `deploy/samples/local.yaml`, a name server and a broker, with its data in `directory`
+    /// and waits until it says that it is ready.
     pub fn start(directory: &Path) -> Result<Self> {
+        let manifest = programs::root().join("deploy/samples/local.yaml");
+        Self::start_with(&manifest, "local", directory)
+    }
+
+    /// As [`Self::start`] with the cluster of another manifest.
+    pub fn start_with(manifest: &Path, cluster: &str, directory: &Path) -> Result<Self> {
         let port_offset = free_offset()?;
         let mut command = Command::new(programs::path("rocketmq-operator")?);
         command
             .args(["local", "up"])
-            .arg(programs::root().join("deploy/samples/local.yaml"))
+            .arg(manifest)
             .args(["--port-offset", &port_offset.to_string(), "--data"])
             .arg(directory.join("data"));
         let mut process = Process::start("local-mode", &mut command, directory)?;
-        process.wait_for("'cluster local is ready'", LIMIT, |p| {
-            p.log().contains("cluster local is ready")
-        })?;
-        Ok(Self { process, directory: directory.to_owned(), port_offset })
+        let ready = format!("cluster {cluster} is ready");
+        process.wait_for(&format!("'{ready}'"), LIMIT, |p| p.log().contains(&ready))?;
+        let cluster = cluster.to_owned();
+        Ok(Self { process, directory: directory.to_owned(), cluster, port_offset })
     }
 
     /// How clients reach it.
@@ -48,14 +56,24 @@ impl LocalMode {
         Target {
             namesrv: format!("127.0.0.1:{}", 9876 + self.port_offset),
             broker: format!("127.0.0.1:{}", 10911 + self.port_offset),
-            broker_name: "local-0".to_owned(),
-            cluster: "local".to_owned(),
+            broker_name: format!("{}-0", self.cluster),
+            cluster: self.cluster.clone(),
             dns: None,
             state: client_state(&self.directory),
         }
     }
 
-    /// The child process of local mode that runs `program`.
+    /// Where elections are made.
+    pub fn controller(&self) -> String {
+        format!("127.0.0.1:{}", 9878 + self.port_offset)
+    }
+
+    /// The directory with the data of its processes.
+    pub fn data(&self) -> PathBuf {
+        self.directory.join("data")
+    }
+
+    /// The child process of local mode that runs `program`, or has it among its arguments.
     pub fn pid(&self, program: &str) -> Result<Pid> {
         let children = self.process.children()?;
         let child = children.iter().find(|(_, command)| command.contains(program));

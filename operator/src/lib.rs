@@ -18,6 +18,7 @@ pub mod cluster_controller;
 pub mod context;
 pub mod diagnosis;
 pub mod drift;
+pub mod election;
 pub mod error;
 pub mod event;
 pub mod fetch;

@@ -9,6 +9,7 @@ mod args;
 mod cluster;
 mod control;
 mod data_dir;
+mod elections;
 mod lock;
 mod log_file;
 mod manifest;
@@ -49,6 +50,11 @@ pub enum LocalError {
          of a removed group would be lost"
     )]
     FewerGroups { was: usize, wanted: usize },
+    #[error(
+        "spec.brokers.replicas: must not become fewer ({was} run, {wanted} are wanted) in this \
+         version"
+    )]
+    FewerReplicas { was: usize, wanted: usize },
     #[error("cannot {what} {}: {source}", path.display())]
     Io { what: &'static str, path: PathBuf, source: std::io::Error },
     #[error("cannot listen for signals: {0}")]

@@ -4,6 +4,8 @@
 pub const NAMESRV_REMOTING: i32 = 9876;
 /// Name server: health and metrics.
 pub const NAMESRV_HEALTH: i32 = 9877;
+/// Controller: brokers and `mqadmin`, as Apache's.
+pub const CONTROLLER: i32 = 9878;
 /// Broker: clients.
 pub const BROKER_REMOTING: i32 = 10911;
 /// Broker: health and metrics.

@@ -242,29 +242,31 @@ fn a_cluster_follows_its_manifest_and_stops_in_order() {
     up.wait_to_say("cluster test is ready");
     assert!(is_open(bed.broker_port()));
     let status = bed.wait_for_status("ready", Status::is_ready);
-    let broker = pid_of(&status, "test-0");
+    let broker = pid_of(&status, "test-0-0");
 
     kill(broker);
     let back = |status: &Status| {
         status.is_ready() && status.processes.iter().any(|process| process.restarts == 1)
     };
     let status = bed.wait_for_status("the broker to be back", back);
-    assert_ne!(pid_of(&status, "test-0"), broker);
-    assert!(up.said().contains("broker test-0 ended (signal: 9"), "{}", up.said());
+    assert_ne!(pid_of(&status, "test-0-0"), broker);
+    assert!(up.said().contains("broker test-0-0 ended (signal: 9"), "{}", up.said());
 
     bed.write(&MANIFEST.replace("groups: 1", "groups: 2"));
-    let two = |status: &Status| status.is_ready() && pid_of(status, "test-1").is_some();
+    let two = |status: &Status| status.is_ready() && pid_of(status, "test-1-0").is_some();
     let grown = bed.wait_for_status("a second group", two);
-    assert_eq!(pid_of(&grown, "test-0"), pid_of(&status, "test-0"), "not restarted by growth");
-    std::fs::create_dir_all(bed.data().join("test-1/store")).expect("messages");
+    assert_eq!(pid_of(&grown, "test-0-0"), pid_of(&status, "test-0-0"), "not restarted by growth");
+    std::fs::create_dir_all(bed.data().join("test-1-0/store")).expect("messages");
 
     let changed = MANIFEST.replace("groups: 1", "groups: 2").replace("48", "24");
     bed.write(&changed);
     bed.wait_for_status("both brokers restarted", |status| {
         status.is_ready()
-            && ["test-0", "test-1"].iter().all(|name| pid_of(status, name) != pid_of(&grown, name))
+            && ["test-0-0", "test-1-0"]
+                .iter()
+                .all(|name| pid_of(status, name) != pid_of(&grown, name))
     });
-    let config = std::fs::read_to_string(bed.data().join("test-1/broker.conf")).expect("a file");
+    let config = std::fs::read_to_string(bed.data().join("test-1-0/broker.conf")).expect("a file");
     assert!(config.contains("fileReservedTime=24"), "{config}");
 
     bed.write(MANIFEST);
@@ -295,7 +297,7 @@ fn a_refused_configuration_waits_for_a_better_one() {
     let bed = Bed::new(1);
     bed.write(&MANIFEST.replace("48", "wrong"));
     let mut up = bed.up("log");
-    up.wait_to_say("broker test-0 refuses its configuration");
+    up.wait_to_say("broker test-0-0 refuses its configuration");
     up.wait_to_say("broker.conf:3: `fileReservedTime` is `wrong`");
     bed.wait_for_status("refusal", |status| status.problem.contains("refuses"));
     bed.write(MANIFEST);
@@ -312,7 +314,7 @@ fn children_die_with_a_killed_parent_and_ports_in_use_are_named() {
     let mut up = bed.up("taken");
     assert_eq!(up.ended(), Some(1));
     let expected =
-        format!("port {}, which broker test-0 needs, is in use by another", bed.broker_port());
+        format!("port {}, which broker test-0-0 needs, is in use by another", bed.broker_port());
     assert!(up.said().contains(&expected), "{}", up.said());
     drop(taken);
 

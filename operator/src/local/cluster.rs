@@ -1,6 +1,7 @@
 //! The processes of one cluster, brought to what a plan says without more disturbance than needed.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -8,6 +9,7 @@ use daemon::shutdown::Shutdown;
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 
+use super::elections::Elections;
 use super::plan::{Kind, Plan, ProcessSpec};
 use super::probe;
 use super::report::say;
@@ -28,6 +30,8 @@ pub enum RolloutError {
          'sport = :{port}'` shows it), or move this cluster's ports with --port-offset N"
     )]
     PortInUse { port: u16, title: String },
+    #[error("the controller cannot start: {0}")]
+    Controller(std::io::Error),
     #[error("{title} refuses its configuration: {reason}")]
     Refused { title: String, reason: String },
 }
@@ -56,13 +60,16 @@ impl Drop for Member {
 pub(super) struct Cluster {
     board: Board,
     shutdown: Shutdown,
+    data: PathBuf,
     members: BTreeMap<String, Member>,
+    elections: Elections,
     generation: u64,
 }
 
 impl Cluster {
-    pub(super) fn new(board: Board, shutdown: Shutdown) -> Self {
-        Self { board, shutdown, members: BTreeMap::new(), generation: 0 }
+    pub(super) fn new(board: Board, data: PathBuf, shutdown: Shutdown) -> Self {
+        let elections = Elections::new(shutdown.clone());
+        Self { board, shutdown, data, members: BTreeMap::new(), elections, generation: 0 }
     }
 
     /// Name servers before brokers; new processes all at once, changed ones one at a time with
@@ -70,6 +77,7 @@ impl Cluster {
     /// called again, with the same or another plan.
     pub(super) async fn apply(&mut self, plan: &Plan) -> Result<(), RolloutError> {
         self.check_ports(plan).await?;
+        self.elections.apply(plan, &self.data).await.map_err(RolloutError::Controller)?;
         for specs in [&plan.name_servers, &plan.brokers] {
             let new: Vec<_> =
                 specs.iter().filter(|spec| !self.members.contains_key(&spec.name)).collect();
@@ -99,6 +107,7 @@ impl Cluster {
         if !self.members.is_empty() {
             say("stopping");
         }
+        self.elections.stop().await;
         for kind in [Kind::Broker, Kind::NameServer] {
             let of_kind = self.members.values_mut().filter(|member| member.spec.kind == kind);
             let mut names = Vec::new();
@@ -113,8 +122,9 @@ impl Cluster {
 
     async fn roll(&mut self, specs: &[Arc<ProcessSpec>]) -> Result<(), RolloutError> {
         let mut changed: Vec<_> = specs.iter().filter(|spec| self.is_changed(spec)).collect();
-        // First those that serve nobody anyway; they may be what the change is to cure.
-        changed.sort_by_key(|spec| self.is_ready(&spec.name));
+        // First those that serve nobody anyway; they may be what the change is to cure. Masters
+        // last, when those who take over run what they shall run.
+        changed.sort_by_key(|spec| (self.is_ready(&spec.name), self.elections.is_master(spec)));
         for spec in changed {
             if self.is_ready(&spec.name) {
                 let others: Vec<_> =
@@ -122,10 +132,12 @@ impl Cluster {
                 for other in others {
                     self.ready(&other).await?;
                 }
+                self.elections.hand_over(spec).await;
             }
             say(&format!("restarting {}: its configuration changed", spec.title()));
             self.set(spec);
             self.ready(&spec.name).await?;
+            self.elections.caught_up(spec).await;
         }
         Ok(())
     }

@@ -23,11 +23,11 @@ pub enum DataDirError {
     #[error("there is no local cluster in {}", dir.display())]
     NotThere { dir: PathBuf },
     #[error(
-        "spec.brokers.groups: {wanted} would leave out {surplus}, whose messages are in {}: keep \
-         the groups, or use another data directory",
+        "spec.brokers: {groups} groups of {replicas} would leave out {surplus}, whose messages are \
+         in {}: keep them, or use another data directory",
         dir.display()
     )]
-    FewerGroups { wanted: usize, surplus: String, dir: PathBuf },
+    Fewer { groups: usize, replicas: usize, surplus: String, dir: PathBuf },
 }
 
 /// Where the data of a cluster is by default.
@@ -76,23 +76,28 @@ fn find_below(
     }
 }
 
-/// A plan may not leave out a group that has messages, as on Kubernetes.
-pub(super) fn check_groups(plan: &Plan, dir: &Path) -> Result<(), DataDirError> {
+/// A plan may not leave out a broker that has messages, as on Kubernetes.
+pub(super) fn check_brokers(plan: &Plan, dir: &Path) -> Result<(), DataDirError> {
     let prefix = format!("{}-", plan.cluster);
-    let group = |name: &str| -> Option<usize> { name.strip_prefix(&prefix)?.parse().ok() };
+    let is_surplus = |name: &str| {
+        let numbers = name.strip_prefix(&prefix).and_then(|rest| rest.split_once('-'));
+        let numbers = numbers.and_then(|(group, replica)| {
+            Some((group.parse::<usize>().ok()?, replica.parse::<usize>().ok()?))
+        });
+        numbers.is_some_and(|(group, replica)| group >= plan.groups || replica >= plan.replicas)
+    };
     let mut surplus: Vec<String> = std::fs::read_dir(dir)
         .into_iter()
         .flatten()
         .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
-        .filter(|name| group(name).is_some_and(|index| index >= plan.brokers.len()))
-        .filter(|name| dir.join(name).join("store").is_dir())
+        .filter(|name| is_surplus(name) && dir.join(name).join("store").is_dir())
         .collect();
     if surplus.is_empty() {
         return Ok(());
     }
     surplus.sort();
-    let surplus = surplus.join(", ");
-    Err(DataDirError::FewerGroups { wanted: plan.brokers.len(), surplus, dir: dir.to_owned() })
+    let (groups, replicas, surplus) = (plan.groups, plan.replicas, surplus.join(", "));
+    Err(DataDirError::Fewer { groups, replicas, surplus, dir: dir.to_owned() })
 }
 
 #[cfg(test)]

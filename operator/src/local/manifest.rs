@@ -98,7 +98,7 @@ fn cluster(document: &Value) -> Result<RocketMQCluster, Vec<Problem>> {
     }
     let cluster: RocketMQCluster = serde_json::from_value(document.clone())
         .map_err(|error| vec![Problem { field: KIND.to_owned(), message: error.to_string() }])?;
-    let problems = crds::problems(&cluster);
+    let problems = crds::local_problems(&cluster);
     if problems.is_empty() { Ok(cluster) } else { Err(problems) }
 }
 
@@ -225,9 +225,9 @@ spec:
 
     #[test]
     fn rules_of_the_operator_hold() {
-        let error = parse_text(&MINIMAL.replace("groups: 1", "groups: 1\n    replicas: 3"));
-        let error = error.expect_err("three replicas").to_string();
-        assert!(error.contains("spec.brokers.replicas: replicas must be 1"), "{error}");
+        let error = parse_text(&MINIMAL.replace("groups: 1", "groups: 1\n    replicas: 6"));
+        let error = error.expect_err("six replicas").to_string();
+        assert!(error.contains("spec.brokers.replicas: must be between 1 and 5"), "{error}");
         let text = MINIMAL.replace("groups: 1", "groups: 1\n    config: {listenPort: \"1\"}");
         let error = parse_text(&text).expect_err("an owned key").to_string();
         assert!(error.contains("spec.brokers.config.listenPort"), "{error}");

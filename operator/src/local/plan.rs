@@ -6,13 +6,17 @@ use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crds::rocketmq_cluster::GROUPS_MAX;
 use crds::{Flush, RocketMQClusterSpec};
+use replication::ReplicaId;
 use serde::{Deserialize, Serialize};
 
 use super::manifest::Manifest;
 use crate::label::{self, Component};
 use crate::port;
 
+/// The key of broker.conf with the replicas that must have a message before it is acknowledged.
+const MIN_IN_SYNC: &str = "minInSyncReplicas";
 /// Distance between the ports of one server and those of the next of its kind: room for the
 /// ports beside the main one (two below, one above).
 const PORT_STEP: i32 = 10;
@@ -68,7 +72,7 @@ impl Kind {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct ProcessSpec {
     pub(super) kind: Kind,
-    /// As the pod or BrokerName would be called on Kubernetes.
+    /// As the pod would be called on Kubernetes.
     pub(super) name: String,
     pub(super) program: PathBuf,
     pub(super) config_file: PathBuf,
@@ -78,6 +82,8 @@ pub(super) struct ProcessSpec {
     pub(super) address: SocketAddr,
     pub(super) health: SocketAddr,
     pub(super) log_file: PathBuf,
+    /// Which replica of which group, if masters are elected there.
+    pub(super) replica: Option<(String, ReplicaId)>,
 }
 
 impl ProcessSpec {
@@ -95,6 +101,12 @@ pub(super) struct Plan {
     pub(super) namesrv_addr: String,
     pub(super) name_servers: Vec<Arc<ProcessSpec>>,
     pub(super) brokers: Vec<Arc<ProcessSpec>>,
+    pub(super) groups: usize,
+    pub(super) replicas: usize,
+    /// Replicas that must have a message before it is acknowledged.
+    pub(super) min_in_sync: usize,
+    /// Where elections are made.
+    pub(super) controller: SocketAddr,
 }
 
 impl Plan {
@@ -119,14 +131,58 @@ pub(super) fn plan(manifest: &Manifest, place: &Place) -> Result<Plan, PlanError
         .collect::<Result<_, _>>()?;
     let addresses: Vec<_> = name_servers.iter().map(|spec| spec.address.to_string()).collect();
     let namesrv_addr = addresses.join(";");
-    let brokers = (0..spec.brokers.groups)
-        .map(|index| {
-            let name = label::group_name(cluster, index);
-            let entries = broker_conf(cluster, &name, spec, &namesrv_addr);
-            broker(name, index, entries, place)
-        })
-        .collect::<Result<_, _>>()?;
-    Ok(Plan { cluster: cluster.clone(), namesrv_addr, name_servers, brokers })
+    let controller = place.port(port::CONTROLLER, 0, "the controller")?;
+    let controller = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, controller));
+    let mut brokers = Vec::new();
+    for (group, replica) in replicas(spec) {
+        let name = label::group_name(cluster, group);
+        let mut entries = broker_conf(cluster, &name, spec, &namesrv_addr);
+        if spec.replicas() > 1 {
+            let master_port = place.port(port::BROKER_REMOTING, group, &name)?;
+            entries.extend(replica_conf(replica, controller, master_port));
+        }
+        brokers.push(broker(&name, (group, replica), spec.replicas(), entries, place)?);
+    }
+    let size = |number: i32| usize::try_from(number).unwrap_or(0);
+    let (groups, replicas) = (size(spec.brokers.groups), size(spec.replicas()));
+    let min_in_sync = spec.brokers.config.as_ref().and_then(|config| config.get(MIN_IN_SYNC));
+    let min_in_sync = min_in_sync.and_then(|value| value.parse().ok()).unwrap_or(1);
+    let cluster = cluster.clone();
+    Ok(Plan {
+        cluster,
+        namesrv_addr,
+        name_servers,
+        brokers,
+        groups,
+        replicas,
+        min_in_sync,
+        controller,
+    })
+}
+
+/// Every broker, by the numbers of its group and of itself there.
+fn replicas(spec: &RocketMQClusterSpec) -> impl Iterator<Item = (i32, i32)> {
+    let replicas = spec.replicas();
+    (0..spec.brokers.groups)
+        .flat_map(move |group| (0..replicas).map(move |replica| (group, replica)))
+}
+
+/// What a broker needs whose master is elected.
+fn replica_conf(replica: i32, controller: SocketAddr, master_port: u16) -> [(String, String); 5] {
+    [
+        // Whoever is master has the same address, so that a failover changes no route.
+        ("masterAddress", format!("{}:{master_port}", Ipv4Addr::LOCALHOST)),
+        ("masterListenPort", master_port.to_string()),
+        ("enableControllerMode", "true".to_owned()),
+        ("controllerAddr", controller.to_string()),
+        ("brokerId", replica_id(replica).to_string()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+}
+
+/// Replicas are numbered from 1 on, as Apache's controller does.
+fn replica_id(replica: i32) -> ReplicaId {
+    ReplicaId::from(replica) + 1
 }
 
 fn name_server(cluster: &str, index: i32, place: &Place) -> Result<Arc<ProcessSpec>, PlanError> {
@@ -140,15 +196,21 @@ fn name_server(cluster: &str, index: i32, place: &Place) -> Result<Arc<ProcessSp
         ("healthPort".to_owned(), health.to_string()),
         ("kvConfigPath".to_owned(), folder.join("kvConfig.json").display().to_string()),
     ]);
-    Ok(place.process(Kind::NameServer, name, &entries, &[remoting, health]))
+    Ok(Arc::new(place.process(Kind::NameServer, name, &entries, &[remoting, health])))
 }
 
 fn broker(
-    name: String,
-    index: i32,
+    group: &str,
+    (group_index, replica): (i32, i32),
+    replicas: i32,
     mut entries: BTreeMap<String, String>,
     place: &Place,
 ) -> Result<Arc<ProcessSpec>, PlanError> {
+    let name = format!("{group}-{replica}");
+    // More groups or replicas leave the ports of others as they are. Where there are several
+    // replicas, the first ports are those of the masters.
+    let rank = if replicas > 1 { replica + 1 } else { replica };
+    let index = rank * GROUPS_MAX + group_index;
     let port = |first: i32| place.port(first, index, &name);
     let remoting = port(port::BROKER_REMOTING)?;
     let (vip, ha) = (port(port::BROKER_REMOTING - 2)?, port(port::BROKER_REMOTING + 1)?);
@@ -161,7 +223,9 @@ fn broker(
     ] {
         entries.insert(key.to_owned(), value);
     }
-    Ok(place.process(Kind::Broker, name, &entries, &[remoting, vip, ha, health]))
+    let spec = place.process(Kind::Broker, name, &entries, &[remoting, vip, ha, health]);
+    let replica = (replicas > 1).then(|| (group.to_owned(), replica_id(replica)));
+    Ok(Arc::new(ProcessSpec { replica, ..spec }))
 }
 
 /// What is the same for a broker on any machine: what people say, then what follows from other
@@ -209,7 +273,7 @@ impl Place {
         name: String,
         entries: &BTreeMap<String, String>,
         ports: &[u16],
-    ) -> Arc<ProcessSpec> {
+    ) -> ProcessSpec {
         let local = |port: Option<&u16>| {
             let port = port.copied().unwrap_or_default();
             SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::LOCALHOST, port))
@@ -218,7 +282,7 @@ impl Place {
             Kind::NameServer => "namesrv.conf",
             Kind::Broker => "broker.conf",
         };
-        Arc::new(ProcessSpec {
+        ProcessSpec {
             kind,
             program: self.programs.join(kind.program()),
             config_file: self.data.join(&name).join(config_name),
@@ -228,7 +292,8 @@ impl Place {
             ports: ports.to_vec(),
             log_file: log_folder(&self.data).join(format!("{name}.log")),
             name,
-        })
+            replica: None,
+        }
     }
 }
 
@@ -273,10 +338,10 @@ mod tests {
             ]
         );
         let [broker] = plan.brokers.as_slice() else { panic!("{plan:?}") };
-        assert_eq!(broker.title(), "broker local-0");
+        assert_eq!(broker.title(), "broker local-0-0");
         assert_eq!(broker.ports, [10911, 10909, 10912, 5557]);
         assert_eq!(broker.health.to_string(), "127.0.0.1:5557");
-        assert_eq!(broker.log_file, Path::new("/data/logs/local-0.log"));
+        assert_eq!(broker.log_file, Path::new("/data/logs/local-0-0.log"));
         assert_eq!(
             broker.config_text.lines().skip(1).collect::<Vec<_>>(),
             [
@@ -290,7 +355,7 @@ mod tests {
                 "listenPort=10911",
                 "metricsPromExporterPort=5557",
                 "namesrvAddr=127.0.0.1:9876",
-                "storePathRootDir=/data/local-0/store",
+                "storePathRootDir=/data/local-0-0/store",
             ]
         );
     }
@@ -311,14 +376,36 @@ mod tests {
     }
 
     #[test]
+    fn replicas_know_their_controller() {
+        let text = MINIMAL.replace(
+            "groups: 1",
+            "groups: 2\n    replicas: 3\n    config: {minInSyncReplicas: \"2\"}",
+        );
+        let plan = plan_of(&text, 0).expect("planned");
+        assert_eq!((plan.groups, plan.replicas, plan.min_in_sync), (2, 3, 2));
+        let names: Vec<_> = plan.brokers.iter().map(|spec| spec.name.as_str()).collect();
+        let expected =
+            ["local-0-0", "local-0-1", "local-0-2", "local-1-0", "local-1-1", "local-1-2"];
+        assert_eq!(names, expected);
+        let last = &plan.brokers[5];
+        assert_eq!(last.replica, Some(("local-1".to_owned(), 3)));
+        assert_eq!(last.ports[0], 10911 + 3 * 640 + 10);
+        assert!(last.config_text.contains("masterAddress=127.0.0.1:10921"));
+        for line in ["brokerId=3", "enableControllerMode=true", "controllerAddr=127.0.0.1:9878"] {
+            assert!(last.config_text.contains(line), "{}", last.config_text);
+        }
+    }
+
+    #[test]
     fn ports_do_not_collide() {
         let text = MINIMAL.replace("replicas: 1", "replicas: 9").replace("groups: 1", "groups: 64");
+        let text = text.replace("groups: 64", "groups: 64\n    replicas: 5");
         let plan = plan_of(&text, 0).expect("planned");
         let mut ports: Vec<_> = plan.processes().flat_map(|spec| spec.ports.clone()).collect();
         let count = ports.len();
         ports.sort_unstable();
         ports.dedup();
-        assert_eq!((ports.len(), count), (count, 9 * 2 + 64 * 4));
+        assert_eq!((ports.len(), count), (count, 9 * 2 + 5 * 64 * 4));
         let error = plan_of(&text, 60_000).expect_err("too high").to_string();
         assert!(error.contains("local-namesrv-0 would need port 69876, above 65535"), "{error}");
     }

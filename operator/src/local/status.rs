@@ -213,6 +213,7 @@ pub(super) mod tests {
             address,
             health: address,
             log_file: "/log".into(),
+            replica: None,
         }
     }
 

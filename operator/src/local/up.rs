@@ -77,7 +77,7 @@ async fn run(
     let _lock = Lock::take(&place.data)?;
     let plan = plan::plan(manifest, place)?;
     plan.check_programs()?;
-    data_dir::check_groups(&plan, &place.data)?;
+    data_dir::check_brokers(&plan, &place.data)?;
     report::starting(manifest, place);
     let board = Board::new(Status {
         cluster: manifest.name.clone(),
@@ -92,7 +92,7 @@ async fn run(
         file: &args.file,
         place,
         board: board.clone(),
-        cluster: Cluster::new(board, shutdown.clone()),
+        cluster: Cluster::new(board, place.data.clone(), shutdown.clone()),
     };
     let result = follower.follow(shutdown, plan).await;
     follower.cluster.stop().await;
@@ -178,11 +178,15 @@ impl Follower<'_> {
             return Err(LocalError::Renamed { from: now.cluster.clone(), to: manifest.name });
         }
         let plan = plan::plan(&manifest, self.place)?;
-        if plan.brokers.len() < now.brokers.len() {
-            let (was, wanted) = (now.brokers.len(), plan.brokers.len());
+        if plan.groups < now.groups {
+            let (was, wanted) = (now.groups, plan.groups);
             return Err(LocalError::FewerGroups { was, wanted });
         }
-        data_dir::check_groups(&plan, &self.place.data)?;
+        if plan.replicas < now.replicas {
+            let (was, wanted) = (now.replicas, plan.replicas);
+            return Err(LocalError::FewerReplicas { was, wanted });
+        }
+        data_dir::check_brokers(&plan, &self.place.data)?;
         Ok(plan)
     }
 }
