@@ -5,12 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::config::Live;
+use protocol::message::Message;
 use protocol::perm;
 use protocol::response_code::ResponseCode;
 use protocol::subscription::SubscriptionGroupConfig;
 use protocol::topic_config::TopicConfig;
 use remoting::Channel;
-use store::MessageStore;
+use store::{MessageStore, PutFuture};
 
 use crate::client_channel::ClientChannel;
 use crate::clock::now_ms;
@@ -26,6 +27,7 @@ use crate::producer::ProducerTable;
 use crate::rebalance_lock::RebalanceLocks;
 use crate::refusal::Refusal;
 use crate::register::NameServers;
+use crate::replication_driver::{ReplicationDriver, RoleGate};
 use crate::schedule::Schedule;
 use crate::throughput::Throughput;
 use crate::topic::{Found, TopicTable};
@@ -53,6 +55,10 @@ pub(crate) struct Broker {
     pub(crate) config: Live<BrokerConfig>,
     pub(crate) identity: Identity,
     pub(crate) store: MessageStore,
+    /// What sends meet at present.
+    pub(crate) role: Arc<RoleGate>,
+    /// Takes part in elections, if this broker does.
+    pub(crate) replication: Option<Arc<ReplicationDriver>>,
     pub(crate) topics: TopicTable,
     pub(crate) groups: GroupTable,
     pub(crate) offsets: ConsumerOffsetTable,
@@ -90,6 +96,32 @@ impl Broker {
             Err(error) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
             Err(_) => Err(Refusal::error("the broker is stopping")),
         }
+    }
+
+    /// Stores messages with consecutive offsets in one queue, written with what others put.
+    pub(crate) fn enqueue(&self, messages: &[Message<'_>]) -> PutFuture {
+        self.role.put(|| self.store.enqueue(messages))
+    }
+
+    /// Stores one message.
+    pub(crate) fn put(&self, message: &Message<'_>) -> PutFuture {
+        self.role.put(|| self.store.put(message))
+    }
+
+    /// The address that clients are told.
+    pub(crate) fn told_address(&self) -> String {
+        let settings = self.settings();
+        match settings.master_address.trim() {
+            "" => self.identity.address.clone(),
+            address if self.role.is_master() => address.to_owned(),
+            _ => self.identity.address.clone(),
+        }
+    }
+
+    /// Tells the name servers of another role.
+    pub(crate) fn role_changed(self: &Arc<Self>) {
+        let broker = Arc::clone(self);
+        tokio::spawn(async move { broker.publish_all().await });
     }
 
     /// Saves the topics and tells the name servers of one that was made or changed.

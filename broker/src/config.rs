@@ -52,6 +52,15 @@ daemon::config! {
         broker_ip1("brokerIP1"): String = String::new(), important;
         /// Address or name that slaves are told; empty: brokerIP1.
         broker_ip2("brokerIP2"): String = String::new(), important;
+        /// The controllers elect the master of this brokerName; brokerRole does not count.
+        enable_controller_mode("enableControllerMode"): bool = false, important;
+        /// Controllers, `host:port` joined by semicolons.
+        controller_addr("controllerAddr"): String = String::new(), important, hot;
+        /// Address that clients are told of the master, if it is not brokerIP1:listenPort: one that
+        /// leads to whoever is master.
+        master_address("masterAddress"): String = String::new();
+        /// Port that only the master listens on, where all replicas are on one machine.
+        master_listen_port("masterListenPort"): Option<u16> = None, range(1, 65_535);
         /// Address of the master's log, `host:port`; empty: as the name servers say.
         ha_master_address("haMasterAddress"): String = String::new();
         /// Bytes of the log that a slave is sent at once; Apache's slaves take 4 MiB at most.
@@ -76,7 +85,8 @@ daemon::config! {
         /// Replicas, the master included, that have a message before a SYNC_MASTER confirms it; 2
         /// at least.
         in_sync_replicas("inSyncReplicas"): usize = 1, range(1, 16);
-        /// A SYNC_MASTER refuses messages while fewer replicas, itself included, are in sync.
+        /// A SYNC_MASTER, or one that was elected, refuses messages while fewer replicas, itself
+        /// included, are in sync.
         min_in_sync_replicas("minInSyncReplicas"): usize = 1, range(1, 16);
         /// inSyncReplicas counts only as far as there are slaves in sync, but not below
         /// minInSyncReplicas.
@@ -252,7 +262,9 @@ fn default_store_path() -> PathBuf {
 /// What is wrong with keys that are right one by one.
 pub fn check(config: &BrokerConfig) -> Vec<String> {
     let mut errors = Vec::new();
-    if config.broker_role == BrokerRole::Slave {
+    if config.enable_controller_mode {
+        errors.extend(check_controller_mode(config));
+    } else if config.broker_role == BrokerRole::Slave {
         if config.broker_id == 0 {
             let text = "`brokerRole` is `SLAVE`, but `brokerId` is 0, which is the master's";
             errors.push(text.to_owned());
@@ -298,6 +310,19 @@ pub fn check(config: &BrokerConfig) -> Vec<String> {
 
 /// Levels of delay at most; each is a queue with a task of its own.
 const DELAY_LEVELS_MAX: i32 = 64;
+
+fn check_controller_mode(config: &BrokerConfig) -> Vec<String> {
+    let mut errors = Vec::new();
+    if config.broker_id == 0 {
+        let text = "`enableControllerMode` is true, but `brokerId` is 0: number the replicas of a \
+                    brokerName from 1 on";
+        errors.push(text.to_owned());
+    }
+    if name_servers(&config.controller_addr).next().is_none() {
+        errors.push("`enableControllerMode` is true, but `controllerAddr` is empty".to_owned());
+    }
+    errors
+}
 
 fn check_ports(config: &BrokerConfig) -> Vec<String> {
     if config.fast_listen_port.is_none() && config.listen_port < 3 {
@@ -381,7 +406,8 @@ impl BrokerConfig {
             max_message_size: usize::try_from(MESSAGE_SIZE_MAX).unwrap_or(usize::MAX),
             message_delay_level: self.delay_levels(),
             cut_damaged_log: self.recovery_cut_damaged_log,
-            is_slave: self.broker_role == BrokerRole::Slave,
+            is_slave: self.enable_controller_mode || self.broker_role == BrokerRole::Slave,
+            is_confirm_held: self.enable_controller_mode,
             message_index_enable: self.message_index_enable,
             max_hash_slot_num: self.max_hash_slot_num,
             max_index_num: self.max_index_num,

@@ -22,10 +22,11 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::broker::Broker;
-use crate::config::{BrokerConfig, BrokerRole};
+use crate::config::BrokerConfig;
 use crate::ha::follow::Following;
 use crate::ha::growth::Growth;
 use crate::ha::slaves::Slaves;
+use crate::replication_driver::RoleGate;
 
 /// How often slaves are looked at that say nothing.
 const REVIEW_INTERVAL: Duration = Duration::from_secs(1);
@@ -41,7 +42,8 @@ pub(crate) struct MasterAddress {
 
 /// See the module.
 pub(crate) struct Ha {
-    is_slave: bool,
+    role: Arc<RoleGate>,
+    is_elected: bool,
     pub(crate) slaves: Slaves,
     pub(crate) following: Following,
     growth: Arc<Growth>,
@@ -53,11 +55,12 @@ pub(crate) struct Ha {
 }
 
 impl Ha {
-    pub(crate) fn new(settings: &BrokerConfig) -> Self {
+    pub(crate) fn new(settings: &BrokerConfig, role: Arc<RoleGate>) -> Self {
         let ha_address = settings.ha_master_address.trim().to_owned();
         let master = MasterAddress { address: String::new(), ha_address };
         Self {
-            is_slave: settings.broker_role == BrokerRole::Slave,
+            role,
+            is_elected: settings.enable_controller_mode,
             slaves: Slaves::new(settings),
             following: Following::default(),
             growth: Arc::default(),
@@ -69,7 +72,7 @@ impl Ha {
     }
 
     pub(crate) fn is_slave(&self) -> bool {
-        self.is_slave
+        !self.role.is_master()
     }
 
     /// Told of the log's growth.
@@ -80,6 +83,7 @@ impl Ha {
     /// Whether the master of this slave is there.
     pub(crate) fn has_master(&self) -> bool {
         self.following.is_connected()
+            || (self.is_elected && !self.master.borrow().address.is_empty())
     }
 
     /// Where the master is; changes of it.
@@ -114,9 +118,14 @@ impl Ha {
                 stop.run_until_cancelled(work).await;
             });
         };
+        if let Some(replication) = &broker.replication {
+            replication.start(broker, listener);
+            spawn(Box::pin(crate::slave_sync::run(Arc::clone(broker))));
+            return;
+        }
         let served = connection::accept(Arc::clone(broker), listener, self.tasks.clone());
         spawn(Box::pin(served));
-        if self.is_slave {
+        if self.is_slave() {
             spawn(Box::pin(follow::follow(Arc::clone(broker))));
             spawn(Box::pin(crate::slave_sync::run(Arc::clone(broker))));
         } else {
@@ -129,13 +138,16 @@ impl Ha {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
-        broker.store.release_confirm();
+        match &broker.replication {
+            Some(replication) => replication.shutdown().await,
+            None => broker.store.release_confirm(),
+        }
     }
 
     /// The answer to `GET_BROKER_HA_STATUS`.
     pub(crate) fn info(&self, broker: &Broker) -> HaRuntimeInfo {
         let end = broker.store.log_end();
-        if self.is_slave {
+        if self.is_slave() {
             let ha_client_runtime_info = HaClientRuntimeInfo {
                 master_addr: self.master.borrow().ha_address.clone(),
                 max_offset: end,

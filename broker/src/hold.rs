@@ -100,8 +100,13 @@ impl PullHold {
 
     /// Wakes all pulls, and from now on each at once.
     pub(crate) fn close(&self) {
-        let state = self.state.lock();
         self.is_closed.store(true, Ordering::Relaxed);
+        self.wake_all();
+    }
+
+    /// Wakes all pulls, whatever there is for them.
+    pub(crate) fn wake_all(&self) {
+        let state = self.state.lock();
         let queues = state.topics.values().flat_map(HashMap::values);
         for waiter in queues.flatten() {
             waiter.notify.notify_one();

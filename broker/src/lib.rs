@@ -32,6 +32,7 @@ mod producer;
 mod rebalance_lock;
 mod refusal;
 mod register;
+mod replication_driver;
 mod schedule;
 mod server;
 mod slave_sync;

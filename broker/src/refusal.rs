@@ -48,6 +48,12 @@ impl Refusal {
         Self::new(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     }
 
+    /// A send that came to a broker that is not master.
+    pub(crate) fn not_master() -> Self {
+        let remark = "this broker is not the master of its group at present";
+        Self::new(ResponseCode::SERVICE_NOT_AVAILABLE, remark)
+    }
+
     pub(crate) fn response(self) -> RemotingCommand {
         RemotingCommand::error(self.code, self.remark)
     }

@@ -167,9 +167,9 @@ impl NameServers {
         let identity = &broker.identity;
         let header = BrokerIdentityRequestHeader {
             broker_name: identity.broker.clone(),
-            broker_addr: identity.address.clone(),
+            broker_addr: broker.told_address(),
             cluster_name: identity.cluster.clone(),
-            broker_id: identity.id,
+            broker_id: broker.role.registered_id(),
         };
         let registered: Vec<SocketAddr> = {
             let peers = self.peers.lock();
@@ -244,6 +244,8 @@ impl NameServers {
         for topic in table.topic_config_table.values_mut() {
             topic.perm &= settings.broker_permission | protocol::perm::INHERIT;
         }
+        // Name servers let nobody register in the place of a master of a later epoch.
+        table.data_version.state_version = broker.role.epoch();
         let body = RegisterBrokerBody {
             filter_server_list: Vec::new(),
             topic_config_serialize_wrapper: table,
@@ -252,10 +254,10 @@ impl NameServers {
         let identity = &broker.identity;
         let header = RegisterBrokerRequestHeader {
             broker_name: identity.broker.clone(),
-            broker_addr: identity.address.clone(),
+            broker_addr: broker.told_address(),
             cluster_name: identity.cluster.clone(),
             ha_server_addr: identity.ha_address.clone(),
-            broker_id: identity.id,
+            broker_id: broker.role.registered_id(),
             body_crc32: checksum(&body),
             ..RegisterBrokerRequestHeader::default()
         };
@@ -269,7 +271,7 @@ impl NameServers {
         let told: RegisterBrokerResponseHeader = answer.header().unwrap_or_default();
         let address = told.master_addr.unwrap_or_default();
         let ha_address = told.ha_server_addr.unwrap_or_default();
-        if broker.ha.is_slave() {
+        if broker.ha.is_slave() && broker.replication.is_none() {
             broker.ha.set_master(&settings, MasterAddress { address, ha_address });
         }
         if answer.body.is_empty() {

@@ -186,7 +186,15 @@ impl Level {
     async fn run(self, stop: CancellationToken) {
         let index = usize::try_from(self.level - 1).unwrap_or_default();
         let Some(arrival) = self.broker.schedule.arrivals.0.get(index) else { return };
+        let mut roles = self.broker.role.subscribe();
         loop {
+            roles.borrow_and_update();
+            if !self.broker.role.is_master() {
+                tokio::select! {
+                    () = stop.cancelled() => return,
+                    _ = roles.changed() => continue,
+                }
+            }
             let pause = match self.step().await {
                 Ok(Next::Again) if stop.is_cancelled() => return,
                 Ok(Next::Again) => continue,
@@ -309,6 +317,6 @@ impl Level {
             body: view.body,
             properties: &properties,
         };
-        Ok(self.broker.store.put(&message))
+        Ok(self.broker.put(&message))
     }
 }

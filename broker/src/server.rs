@@ -11,7 +11,7 @@ use daemon::telemetry::LogLevel;
 use prometheus_client::registry::Registry;
 use protocol::topic_name;
 use remoting::{Limits, RemotingMetrics, Server, ServerConfig};
-use store::{DispatchRequest, Dispatcher, MessageStore, Records, StoreError};
+use store::{DispatchRequest, Dispatcher, MessageStore, Records, RecoveryReport, StoreError};
 use thiserror::Error;
 use tokio::time::{Instant, MissedTickBehavior};
 use tokio_util::sync::CancellationToken;
@@ -28,6 +28,7 @@ use crate::hold::PullHold;
 use crate::json_file::{LoadTableError, SaveError};
 use crate::metrics::Metrics;
 use crate::register::NameServers;
+use crate::replication_driver::{self, RoleGate};
 use crate::schedule::{Arrivals, Schedule};
 use crate::throughput::SAMPLE_INTERVAL;
 use crate::topic::TopicTable;
@@ -50,6 +51,9 @@ pub enum StartError {
     /// A table below `config/` cannot be read.
     #[error(transparent)]
     Table(#[from] LoadTableError),
+    /// The state of this replica cannot be read.
+    #[error("{0}")]
+    Replica(String),
     /// A port cannot be bound.
     #[error("{0}")]
     Listen(std::io::Error),
@@ -116,9 +120,7 @@ impl RunningBroker {
         let server = Server::start(server_config, processor, remoting_metrics);
         let server = Arc::new(server.map_err(StartError::Listen)?);
         broker.ha.start(&broker, slaves);
-        if !broker.ha.is_slave() {
-            broker.schedule.start(&broker);
-        }
+        broker.schedule.start(&broker);
         broker.name_servers.start(&broker);
         shutdown.spawn("housekeeping", keep_house(Arc::clone(&broker), shutdown.token().clone()));
         let _ = running.set(Arc::downgrade(&broker));
@@ -148,7 +150,7 @@ impl RunningBroker {
         shutdown.stop();
         let begin = Instant::now();
         let broker = |_| Arc::clone(&self.broker);
-        let [unregister, part, wake, deliver, save, close] = [(); 6].map(broker);
+        let [unregister, wake, part, deliver, save, close] = [(); 6].map(broker);
         let server = Arc::clone(&self.server);
         Drain::new()
             .step("registration", STEP_TIMEOUT, async move {
@@ -182,19 +184,35 @@ async fn open(config: Live<BrokerConfig>, metrics: Metrics) -> Result<Broker, St
     let store_settings = Arc::clone(&settings);
     let opened = tokio::task::spawn_blocking(move || open_store(&store_settings));
     let (opened, identity) = tokio::join!(opened, identity(&settings));
-    let (store, tables) = opened.map_err(|_| StartError::Interrupted)??;
+    let (store, report, tables) = opened.map_err(|_| StartError::Interrupted)??;
+    let role = Arc::new(match settings.enable_controller_mode {
+        true => RoleGate::closed(identity.id),
+        false => RoleGate::open(identity.id),
+    });
+    let replication = match settings.enable_controller_mode {
+        true => {
+            let gate = Arc::clone(&role);
+            Some(
+                replication_driver::open(&settings, &identity, &store, &report, gate)
+                    .map_err(|error| StartError::Replica(error.to_string()))?,
+            )
+        }
+        false => None,
+    };
     let hold = Arc::new(PullHold::new(settings.pull_hold_max));
     let schedule = tables.schedule;
     store.add_dispatcher(Arc::new(Arrived {
         hold: Arc::clone(&hold),
         delayed: schedule.arrivals(),
     }));
-    let ha = Ha::new(&settings);
+    let ha = Ha::new(&settings, Arc::clone(&role));
     store.add_log_listener(ha.growth());
     Ok(Broker {
         config,
         identity,
         store,
+        role,
+        replication,
         topics: tables.topics,
         groups: tables.groups,
         offsets: tables.offsets,
@@ -218,7 +236,9 @@ struct Tables {
     schedule: Schedule,
 }
 
-fn open_store(settings: &BrokerConfig) -> Result<(MessageStore, Tables), StartError> {
+fn open_store(
+    settings: &BrokerConfig,
+) -> Result<(MessageStore, RecoveryReport, Tables), StartError> {
     let begin = Instant::now();
     let (store, report) = MessageStore::open(settings.store_config())?;
     let took_ms = begin.elapsed().as_millis();
@@ -232,7 +252,7 @@ fn open_store(settings: &BrokerConfig) -> Result<(MessageStore, Tables), StartEr
         offsets: ConsumerOffsetTable::load(root, settings.consumer_offset_update_version_step)?,
         schedule: Schedule::load(root, settings.delay_levels())?,
     };
-    Ok((store, tables))
+    Ok((store, report, tables))
 }
 
 /// A store of Apache's broker may hold messages that wait for what this version does not have.
@@ -299,7 +319,7 @@ impl Dispatcher for Arrived {
     }
 }
 
-fn limits(settings: &BrokerConfig) -> Limits {
+pub(crate) fn limits(settings: &BrokerConfig) -> Limits {
     let body_max = usize::try_from(config::MESSAGE_SIZE_MAX).unwrap_or(usize::MAX);
     let defaults = Limits::default();
     // Held pulls are requests that are worked on: they must not keep others out.
@@ -337,11 +357,14 @@ fn add_ready_checks(checks: &Checks, shutdown: &Shutdown, running: &Arc<OnceLock
     let store = Arc::clone(running);
     checks.add("store", move || {
         let broker = store.get().and_then(Weak::upgrade).ok_or("the store is being opened")?;
-        broker.store.check_writable()
+        if broker.role.is_master() { broker.store.check_writable() } else { Ok(()) }
     });
     let following = Arc::clone(running);
     checks.add("replication", move || {
         let broker = following.get().and_then(Weak::upgrade).ok_or("the store is being opened")?;
+        if let Some(replication) = &broker.replication {
+            return replication.check();
+        }
         // A slave whose master is away serves what it has.
         let is_empty = broker.store.log_end() == broker.store.log_min_offset();
         if broker.ha.is_slave() && is_empty && !broker.ha.has_master() {

@@ -25,6 +25,8 @@ use crate::schedule::DelayOffsetTable;
 
 /// How often offsets are copied.
 const OFFSETS_INTERVAL: Duration = Duration::from_secs(3);
+/// How often all is copied by who may be elected: what was not is not there after a failover.
+const ELECTED_INTERVAL: Duration = Duration::from_secs(1);
 /// How often topics and groups are copied.
 const TABLES_INTERVAL: Duration = Duration::from_secs(10);
 /// Time for the master to answer.
@@ -88,7 +90,9 @@ pub(crate) async fn run(broker: Arc<Broker>) {
         RemotingClient::new(Limits::default(), Arc::new(NoRequests), RemotingMetrics::default());
     let mut sync = Sync { broker: Arc::clone(&broker), client, last_error: String::new() };
     let mut master = broker.ha.master();
-    let mut ticks = tokio::time::interval(OFFSETS_INTERVAL);
+    let is_elected = broker.replication.is_some();
+    let interval = if is_elected { ELECTED_INTERVAL } else { OFFSETS_INTERVAL };
+    let mut ticks = tokio::time::interval(interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut tables_due = Instant::now();
     let mut tables_earliest = tables_due;
@@ -113,7 +117,7 @@ pub(crate) async fn run(broker: Arc<Broker>) {
         }
         let with_tables = tables_due <= Instant::now();
         if with_tables {
-            tables_due = Instant::now() + TABLES_INTERVAL;
+            tables_due = Instant::now() + if is_elected { interval } else { TABLES_INTERVAL };
             tables_earliest = Instant::now() + TABLES_PAUSE_MIN;
         }
         let outcome = sync.copy(&address, with_tables).await;

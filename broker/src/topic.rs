@@ -9,6 +9,7 @@ use protocol::body::TopicConfigTable;
 use protocol::data_version::DataVersion;
 use protocol::topic_config::TopicConfig;
 use protocol::{perm, topic_name};
+use store::MessageStore;
 
 use crate::clock::now_ms;
 use crate::config::BrokerConfig;
@@ -220,6 +221,19 @@ impl TopicTable {
         let is_same = state.data_version == table.data_version && state.topics == topics;
         *state = State { data_version: table.data_version, topics };
         !is_same
+    }
+
+    /// Makes known what the log has messages of and this table lacks: a slave that becomes master
+    /// may have the messages of a topic whose making it had not heard of.
+    pub(crate) fn adopt(&self, store: &MessageStore) {
+        for topic in store.topics() {
+            if self.get(&topic).is_some() || topic_name::is_system(&topic) {
+                continue;
+            }
+            let queues = store.queue_ids(&topic).into_iter().max().unwrap_or(0) + 1;
+            tracing::warn!(topic = %topic, queues, "a topic with messages was not known here");
+            self.state.write().put(TopicConfig::new(&*topic, queues, perm::READ | perm::WRITE));
+        }
     }
 
     /// Marks topics as ordered, as a name server says; whether anything is different now.

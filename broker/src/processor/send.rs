@@ -21,6 +21,7 @@ use crate::config::{BrokerConfig, FlushDiskType};
 use crate::metrics::Counted;
 use crate::processor::send_properties::{Incoming, Rewrite};
 use crate::refusal::{Answer, Refusal};
+use crate::replication_driver::Admission;
 use crate::throughput::Total;
 
 /// Messages of a batch at most.
@@ -37,7 +38,7 @@ pub(crate) async fn send(
     request: &RemotingCommand,
 ) -> Answer {
     let settings = broker.settings();
-    let mut response = match try_send(broker, context, request).await {
+    let mut response = match admitted(broker, context, request).await {
         Ok(response) => response,
         Err(refusal) => refusal.response(),
     };
@@ -45,6 +46,22 @@ pub(crate) async fn send(
     response.ext_fields.insert(property::MSG_REGION, settings.region_id.clone());
     response.ext_fields.insert(property::TRACE_ON, settings.trace_on.to_string());
     Ok(Response::from(response))
+}
+
+/// Sends as the role of this broker allows at present.
+async fn admitted(
+    broker: &Arc<Broker>,
+    context: &Context,
+    request: &RemotingCommand,
+) -> Result<RemotingCommand, Refusal> {
+    match broker.role.admit().await {
+        Admission::Accept => try_send(broker, context, request).await,
+        Admission::Forward(master) => match &broker.replication {
+            Some(replication) => replication.forward(&master, request).await,
+            None => Err(Refusal::not_master()),
+        },
+        Admission::Refuse => Err(Refusal::not_master()),
+    }
 }
 
 /// Half messages are refused, so there is no transaction to end.
@@ -193,7 +210,7 @@ impl Send<'_> {
             properties: &properties,
         };
         self.broker.ha.slaves.check()?;
-        let put = self.broker.store.enqueue(std::slice::from_ref(&message));
+        let put = self.broker.enqueue(std::slice::from_ref(&message));
         let (result, code) =
             stored((self.broker, &self.settings), put, !incoming.is_unwaited).await?;
         self.count(&topic.topic_name, 1, &result, incoming.message_type());
@@ -240,7 +257,7 @@ impl Send<'_> {
             })
             .collect();
         self.broker.ha.slaves.check()?;
-        let put = self.broker.store.enqueue(&messages);
+        let put = self.broker.enqueue(&messages);
         let (result, code) =
             stored((self.broker, &self.settings), put, !incoming.is_unwaited).await?;
         self.count(topic, messages.len(), &result, incoming.message_type());
@@ -357,7 +374,8 @@ pub(super) async fn stored(
     is_waiting: bool,
 ) -> Result<(PutResult, ResponseCode), Refusal> {
     let slaves = &broker.ha.slaves;
-    let timeout = if slaves.is_sync() && is_waiting {
+    let is_replicated = slaves.is_sync() || broker.replication.is_some();
+    let timeout = if is_replicated && is_waiting {
         settings.slave_timeout
     } else {
         settings.sync_flush_timeout

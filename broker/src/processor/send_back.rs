@@ -122,7 +122,7 @@ fn put(
         body: view.body,
         properties: &properties,
     };
-    Ok(broker.store.put(&message))
+    Ok(broker.put(&message))
 }
 
 /// The properties of the message as it comes again: those it had, the topic and the id that it had

@@ -1,0 +1,121 @@
+//! The port that only the master of a group listens on, where all its replicas are on one machine.
+//!
+//! Clients know the group by this address, so a failover changes no route. Who becomes master binds
+//! the port; who ceases to be it gives it up at once, tells those who are connected to connect
+//! anew, and after a while ends what is left. (On Kubernetes the address of a Service does the
+//! same.)
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use protocol::command::RemotingCommand;
+use protocol::response_code::ResponseCode;
+use remoting::{
+    Channel, Context, Limits, Processor, RemotingMetrics, Response, Server, ServerConfig,
+};
+use tokio_util::sync::CancellationToken;
+
+use crate::broker::Broker;
+use crate::dispatch::BrokerProcessor;
+use crate::server;
+
+/// The master before may still hold the port.
+const BIND_PAUSE: Duration = Duration::from_millis(10);
+/// Clients have this long to go by themselves.
+const LEAVE_TIME: Duration = Duration::from_secs(3);
+/// Last version whose clients do not know GO_AWAY (`V5_1_4`). Their sends are forwarded.
+const LAST_VERSION_WITHOUT_GO_AWAY: i32 = 441;
+
+/// Answers as a broker, until clients had better go to another.
+struct MasterProcessor {
+    processor: BrokerProcessor,
+    is_leaving: AtomicBool,
+}
+
+impl Processor for MasterProcessor {
+    async fn process(&self, context: Context, request: RemotingCommand) -> Option<Response> {
+        let knows_go_away = request.version > LAST_VERSION_WITHOUT_GO_AWAY;
+        if knows_go_away && self.is_leaving.load(Ordering::Acquire) {
+            let remark = "this broker is not the master any more: connect anew";
+            return Some(RemotingCommand::error(ResponseCode::GO_AWAY, remark).into());
+        }
+        self.processor.process(context, request).await
+    }
+
+    fn before_wait(&self) {
+        self.processor.before_wait();
+    }
+
+    fn disconnected(&self, channel: &Channel) {
+        self.processor.disconnected(channel);
+    }
+}
+
+/// The port while this broker is master.
+struct MasterPort {
+    server: Server<MasterProcessor>,
+    processor: Arc<MasterProcessor>,
+}
+
+impl MasterPort {
+    fn bind(broker: &Arc<Broker>, address: SocketAddr, limits: &Limits) -> Option<Self> {
+        let processor = Arc::new(MasterProcessor {
+            processor: BrokerProcessor { broker: Arc::clone(broker) },
+            is_leaving: AtomicBool::new(false),
+        });
+        let config = ServerConfig { listen: vec![address], limits: limits.clone() };
+        match Server::start(config, Arc::clone(&processor), RemotingMetrics::default()) {
+            Ok(server) => {
+                tracing::info!(%address, "the port of the master is served");
+                Some(Self { server, processor })
+            }
+            Err(error) => {
+                tracing::debug!(%error, "the port of the master is not free yet");
+                None
+            }
+        }
+    }
+
+    /// Gives the port up at once, and those who are connected some time.
+    fn leave(self, broker: &Broker) -> impl Future<Output = ()> + Send + 'static {
+        self.server.stop_accepting();
+        self.processor.is_leaving.store(true, Ordering::Release);
+        // Those who wait for messages ask again, and are told to go.
+        broker.hold.wake_all();
+        async move {
+            tokio::time::sleep(LEAVE_TIME).await;
+            self.server.shutdown().await;
+        }
+    }
+}
+
+/// Serves on `masterListenPort`, if there is one, for as long as this broker is master, until
+/// `stop`.
+pub(super) async fn keep(broker: Arc<Broker>, stop: CancellationToken) {
+    let settings = broker.settings();
+    let Some(port) = settings.master_listen_port else { return };
+    let bind: IpAddr = settings.bind_address.parse().unwrap_or([0, 0, 0, 0].into());
+    let (address, limits) = (SocketAddr::new(bind, port), server::limits(&settings));
+    let mut roles = broker.role.subscribe();
+    let mut held: Option<MasterPort> = None;
+    loop {
+        roles.borrow_and_update();
+        let is_master = broker.role.is_master();
+        if is_master && held.is_none() {
+            held = MasterPort::bind(&broker, address, &limits);
+        } else if !is_master && let Some(port) = held.take() {
+            tracing::info!(%address, "the port of the master is left to another");
+            tokio::spawn(port.leave(&broker));
+        }
+        tokio::select! {
+            () = stop.cancelled() => break,
+            _ = roles.changed() => {}
+            () = tokio::time::sleep(BIND_PAUSE), if is_master && held.is_none() => {}
+        }
+    }
+    if let Some(port) = held {
+        port.server.shutdown().await;
+    }
+}
