@@ -66,7 +66,10 @@ stock-clients: build
 	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test java_local -- --nocapture
 	$(STEP) 'One store for our broker and Apache'"'"'s in turn'
 	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test both_ways -- --nocapture
+	$(STEP) 'Masters and slaves, ours and Apache'"'"'s'
 	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test static_replication -- --nocapture
+	$(STEP) 'Elected masters: killed, restarted, moved'
+	E2E_BIN=$(TARGET)/release cargo test --locked -p e2e --test failover -- --nocapture
 
 # The short form of `crash`.
 faults: build
