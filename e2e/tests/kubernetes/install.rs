@@ -15,7 +15,7 @@ use crate::bed::{Bed, NAME, NAMESPACE, POD_LIMIT, SYSTEM, text};
 
 /// The messages that must come once each.
 const MESSAGES: u64 = 10_000;
-/// How many seconds an idle cluster is watched for writes, unless `E2E_IDLE_SECONDS` says otherwise.
+/// How many seconds an idle cluster is watched for writes; `E2E_IDLE_SECONDS` says otherwise.
 const IDLE_SECONDS: u64 = 30;
 /// Most resident memory of an idle operator and of an idle broker.
 const RESIDENT_BYTES_MAX: f64 = 64.0 * 1024.0 * 1024.0;
