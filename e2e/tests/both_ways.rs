@@ -5,12 +5,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use e2e::java::VERSIONS;
-use e2e::process::output;
+use e2e::process::{output, wait_until};
 use e2e::site::{Site, Whose};
 use e2e::{programs, say};
+use protocol::body::ConsumerOffsetTable;
+use protocol::json;
 use serde_json::Value;
 
 /// What a stock client reads: the lines that `StoreMessages read` prints.
@@ -94,6 +97,8 @@ enum End {
 
 const PREFIX: &str = "Relay";
 const GROUP: &str = "CG-Relay";
+/// Time for a broker to write the offsets of its consumers.
+const OFFSETS_LIMIT: Duration = Duration::from_secs(30);
 
 impl Relay {
     /// Lets a broker take the store over: it has all that was there, takes more, and ends.
@@ -114,12 +119,28 @@ impl Relay {
         say(&format!("{messages} messages in {queues} queues; ending {whose:?}"));
         let is_consumed = content.queues.values().any(|(_, end, consumed)| end == consumed);
         ensure!(is_consumed, "no consumer offsets: {:?}", content.queues);
-        self.last = Some(content);
         match end {
             End::Stop => servers.stop(),
-            End::Kill => servers.kill(),
+            End::Kill => {
+                // Both brokers write offsets every 5 s; what a crash loses of them is no fault.
+                wait_until("the offsets are on the disk", OFFSETS_LIMIT, || {
+                    self.has_offsets(&content)
+                })?;
+                servers.kill()
+            }
         }?;
+        self.last = Some(content);
         self.check_store(whose, end)
+    }
+
+    fn has_offsets(&self, content: &Content) -> Result<bool> {
+        let text = std::fs::read(self.site.store().join("config/consumerOffset.json"))?;
+        let table: ConsumerOffsetTable = json::from_slice(&text)?;
+        Ok(content.queues.iter().all(|((topic, queue), (_, _, consumed))| {
+            let queues = table.offset_table.get(&format!("{topic}@{GROUP}"));
+            let found = i32::try_from(*queue).ok().and_then(|queue| queues?.get(&queue).copied());
+            *consumed <= 0 || found == Some(*consumed)
+        }))
     }
 
     fn read(&self, version: usize) -> Result<Content> {

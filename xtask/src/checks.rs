@@ -19,11 +19,16 @@ enum Action {
 const CLIPPY: &[&str] =
     &["cargo", "clippy", "--locked", "--workspace", "--all-targets", "--", "-D", "warnings"];
 
+/// Fails when the fuzz targets, a workspace of their own, have not followed a new dependency.
+const FUZZ_LOCK: &[&str] =
+    &["cargo", "tree", "--locked", "--depth", "0", "--manifest-path", "fuzz/Cargo.toml"];
+
 const STEPS: &[(&str, Action)] = &[
     ("format", Action::Run(&["cargo", "fmt", "--all", "--check"])),
     ("tidy", Action::Own(tidy::check)),
     ("crate edges", Action::Own(dag::check)),
     ("generated files", Action::Own(crd_files::check)),
+    ("lock file of the fuzz targets", Action::Run(FUZZ_LOCK)),
     ("lints", Action::Run(CLIPPY)),
     (
         "dependencies",
