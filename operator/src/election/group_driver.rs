@@ -368,10 +368,16 @@ impl Driver {
 }
 
 async fn dial(address: &str) -> ProbeAnswer {
-    match timeout(PROBE_TIMEOUT, TcpStream::connect(address)).await {
-        Ok(Ok(_)) => ProbeAnswer::Connected,
-        Ok(Err(error)) if error.kind() == io::ErrorKind::ConnectionRefused => ProbeAnswer::Refused,
-        Ok(Err(_)) | Err(_) => ProbeAnswer::Silent,
+    let Ok(connected) = timeout(PROBE_TIMEOUT, TcpStream::connect(address)).await else {
+        return ProbeAnswer::Silent;
+    };
+    match connected.map_err(|error| error.kind()) {
+        Err(io::ErrorKind::ConnectionRefused) => ProbeAnswer::Refused,
+        // Something was there to end the connection.
+        Ok(_) | Err(io::ErrorKind::ConnectionReset | io::ErrorKind::ConnectionAborted) => {
+            ProbeAnswer::Connected
+        }
+        Err(_) => ProbeAnswer::Silent,
     }
 }
 
