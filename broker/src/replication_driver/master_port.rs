@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use protocol::command::RemotingCommand;
+use protocol::request_code::RequestCode;
 use protocol::response_code::ResponseCode;
 use remoting::{
     Channel, Context, Limits, Processor, RemotingMetrics, Response, Server, ServerConfig,
@@ -36,8 +37,16 @@ struct MasterProcessor {
 
 impl Processor for MasterProcessor {
     async fn process(&self, context: Context, request: RemotingCommand) -> Option<Response> {
+        // Pulls are refused as by any slave, and come again on another connection: Java's client now
+        // and then never hears of a pull that it has moved by itself.
+        let is_send = matches!(
+            request.request_code(),
+            RequestCode::SEND_MESSAGE
+                | RequestCode::SEND_MESSAGE_V2
+                | RequestCode::SEND_BATCH_MESSAGE
+        );
         let knows_go_away = request.version > LAST_VERSION_WITHOUT_GO_AWAY;
-        if knows_go_away && self.is_leaving.load(Ordering::Acquire) {
+        if is_send && knows_go_away && self.is_leaving.load(Ordering::Acquire) {
             let remark = "this broker is not the master any more: connect anew";
             return Some(RemotingCommand::error(ResponseCode::GO_AWAY, remark).into());
         }
