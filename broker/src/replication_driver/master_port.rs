@@ -37,8 +37,8 @@ struct MasterProcessor {
 
 impl Processor for MasterProcessor {
     async fn process(&self, context: Context, request: RemotingCommand) -> Option<Response> {
-        // Pulls are refused as by any slave, and come again on another connection: Java's client now
-        // and then never hears of a pull that it has moved by itself.
+        // Pulls are refused as by any slave, and come again on another connection: Java's client
+        // now and then never hears of a pull that it has moved by itself.
         let is_send = matches!(
             request.request_code(),
             RequestCode::SEND_MESSAGE
