@@ -7,16 +7,13 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Arc;
 
-use common::{TestClock, bodies, config, message};
+use common::{TestClock, bodies, message, sim_config};
 use protocol::message::Message;
 use protocol::message_codec;
 use store::sim_disk::{Fault, SimDisk};
-use store::{
-    FlushDiskType, MessageStore, PutFuture, QueryRequest, RecoveryReport, StoreConfig, Threads,
-};
+use store::{FlushDiskType, MessageStore, PutFuture, QueryRequest, RecoveryReport, Threads};
 
 const TOPICS: [&str; 3] = ["a", "b", "%RETRY%g"];
 
@@ -52,16 +49,6 @@ struct Life<'a> {
     model: &'a mut Model,
     random: &'a mut Random,
     waiting: Vec<(PutFuture, Queue, Vec<Vec<u8>>)>,
-}
-
-fn sim_config(flush: FlushDiskType) -> StoreConfig {
-    let mut config = config(Path::new("/store"), flush);
-    config.mapped_file_size_commit_log = 8 << 10;
-    config.mapped_file_size_consume_queue = 20 * 8;
-    config.max_message_size = 6 << 10;
-    config.max_hash_slot_num = 11;
-    config.max_index_num = 30;
-    config
 }
 
 /// The key under which a message is found: the number in its body.

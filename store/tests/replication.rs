@@ -4,11 +4,11 @@
 mod common;
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
-use common::{TestClock, bodies, config, message};
+use common::{TestClock, bodies, config, message, sim_config};
 use store::sim_disk::{Fault, SimDisk};
 use store::{
     FlushDiskType, LogListener, MessageStore, PutError, PutFuture, ReplicationError, StoreConfig,
@@ -16,16 +16,6 @@ use store::{
 };
 
 const FLUSHES: [FlushDiskType; 2] = [FlushDiskType::AsyncFlush, FlushDiskType::SyncFlush];
-
-fn sim_config(flush: FlushDiskType) -> StoreConfig {
-    let mut config = config(Path::new("/store"), flush);
-    config.mapped_file_size_commit_log = 8 << 10;
-    config.mapped_file_size_consume_queue = 20 * 8;
-    config.max_message_size = 6 << 10;
-    config.max_hash_slot_num = 11;
-    config.max_index_num = 30;
-    config
-}
 
 fn open_with(disk: &SimDisk, config: StoreConfig) -> MessageStore {
     let clock = Arc::new(TestClock::new(1_700_000_000_000));

@@ -10,7 +10,7 @@ use protocol::command::RemotingCommand;
 use protocol::header::HeaderError;
 use protocol::header::controller::{
     AlterSyncStateSetRequestHeader, FreezeMasterRequestHeader, FreezeMasterResponseHeader,
-    GetReplicaInfoRequestHeader, MasterHeader, RegisterReplicaRequestHeader,
+    GetReplicaInfoRequestHeader, MasterHeader, RegisterReplicaRequestHeader, ReplicaHeader,
     ReplicaHeartbeatRequestHeader, UnfreezeMasterRequestHeader,
 };
 use protocol::json::{self, JsonError};
@@ -213,18 +213,17 @@ pub(super) async fn send_heartbeats(driver: Arc<ReplicationDriver>, stop: Cancel
     }
 }
 
-fn registration(driver: &ReplicationDriver, replaces: Option<RunIdentity>) -> RemotingCommand {
+/// What this replica says of itself, and where clients reach it.
+fn replica(driver: &ReplicationDriver) -> (ReplicaHeader, String) {
     let identity = driver.identity();
     let Registration { id, address, ha_address, run, is_whole, log } = driver.registration();
-    let header = RegisterReplicaRequestHeader {
-        cluster_name: Some(identity.cluster.clone()),
+    let header = ReplicaHeader {
+        cluster_name: identity.cluster.clone(),
         broker_name: identity.broker.clone(),
         broker_id: id,
-        broker_address: address,
-        invoke_time: None,
         ha_address,
         store_id: run.store_id,
-        open_count: open_count(run.open_count),
+        open_count: signed(run.open_count),
         incarnation: run.incarnation,
         epoch: log.last_epoch,
         promised_epoch: log.promised,
@@ -232,45 +231,39 @@ fn registration(driver: &ReplicationDriver, replaces: Option<RunIdentity>) -> Re
         confirm_offset: log.confirm,
         sync_state_set_epoch: log.sync_state_set_epoch,
         is_master: log.is_master,
-        replaces_open_count: replaces.as_ref().map(|run| open_count(run.open_count)),
-        replaces_incarnation: replaces.as_ref().map(|run| run.incarnation.clone()),
-        replaces_store_id: replaces.map(|run| run.store_id),
         is_whole,
     };
-    RemotingCommand::request(RequestCode::CONTROLLER_REGISTER_BROKER, &header)
+    (header, address)
 }
 
-fn open_count(count: u64) -> i64 {
-    i64::try_from(count).unwrap_or(i64::MAX)
+fn registration(driver: &ReplicationDriver, replaces: Option<RunIdentity>) -> RemotingCommand {
+    let (replica, broker_address) = replica(driver);
+    let header = RegisterReplicaRequestHeader {
+        broker_address,
+        invoke_time: None,
+        replaces_open_count: replaces.as_ref().map(|run| signed(run.open_count)),
+        replaces_incarnation: replaces.as_ref().map(|run| run.incarnation.clone()),
+        replaces_store_id: replaces.map(|run| run.store_id),
+    };
+    let request = RemotingCommand::request(RequestCode::CONTROLLER_REGISTER_BROKER, &header);
+    request.with_header(&replica)
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
 }
 
 fn heartbeat(driver: &ReplicationDriver) -> RemotingCommand {
-    let identity = driver.identity();
-    let Registration { id, address, ha_address, run, is_whole, log } = driver.registration();
-    let millis = |value: Millis| i64::try_from(value).unwrap_or(i64::MAX);
+    let (replica, broker_addr) = replica(driver);
     let header = ReplicaHeartbeatRequestHeader {
-        cluster_name: identity.cluster.clone(),
-        broker_addr: address,
-        broker_name: identity.broker.clone(),
-        broker_id: id,
-        epoch: log.last_epoch,
-        max_offset: log.end,
-        confirm_offset: log.confirm,
+        broker_addr,
         heartbeat_timeout_millis: None,
         election_priority: None,
-        ha_address,
-        store_id: run.store_id,
-        open_count: open_count(run.open_count),
-        incarnation: run.incarnation,
-        promised_epoch: log.promised,
-        sync_state_set_epoch: log.sync_state_set_epoch,
-        is_master: log.is_master,
-        is_whole,
-        heard_master: driver.heard_master().map(millis),
-        disk_stall: millis(driver.disk_stall()),
+        heard_master: driver.heard_master().map(signed),
+        disk_stall: signed(driver.disk_stall()),
         broker_version: Some(env!("CARGO_PKG_VERSION").to_owned()),
     };
-    RemotingCommand::request(RequestCode::BROKER_HEARTBEAT, &header)
+    RemotingCommand::request(RequestCode::BROKER_HEARTBEAT, &header).with_header(&replica)
 }
 
 fn role_question(driver: &ReplicationDriver) -> RemotingCommand {

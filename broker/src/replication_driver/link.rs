@@ -128,9 +128,7 @@ async fn serve_slave(
     stream: TcpStream,
     peer: SocketAddr,
 ) -> Result<(), LinkError> {
-    stream.set_nodelay(true)?;
-    let (reading, writing) = stream.into_split();
-    let mut reading = BufReader::with_capacity(READ_BUFFER_BYTES, reading);
+    let (mut reading, writing) = split(stream)?;
     let hello = timeout(HELLO_TIMEOUT, wire::read(&mut reading));
     let Some(said) = hello.await.map_err(|_| LinkError::NoHello)?? else { return Ok(()) };
     let Said::SlaveHello { group, hello } = said else { return Err(LinkError::Unexpected) };
@@ -146,11 +144,17 @@ async fn serve_slave(
     let outcome = tokio::select! {
         () = stop.cancelled() => Ok(()),
         outcome = hear_slave(driver, link, reading) => outcome,
-        outcome = tell_slave(driver, writing, out) => outcome,
+        outcome = tell(driver, writing, out) => outcome,
     };
     driver.remove_link(link);
     driver.handle(ReplicaInput::SlaveGone { link });
     outcome
+}
+
+fn split(stream: TcpStream) -> std::io::Result<(BufReader<OwnedReadHalf>, OwnedWriteHalf)> {
+    stream.set_nodelay(true)?;
+    let (reading, writing) = stream.into_split();
+    Ok((BufReader::with_capacity(READ_BUFFER_BYTES, reading), writing))
 }
 
 async fn hear_slave(
@@ -165,7 +169,8 @@ async fn hear_slave(
     Ok(())
 }
 
-async fn tell_slave(
+/// Sends what the driver says, for as long as it says anything.
+async fn tell(
     driver: &ReplicationDriver,
     mut writing: OwnedWriteHalf,
     mut out: mpsc::Receiver<Out>,
@@ -225,12 +230,10 @@ pub(super) async fn follow(
 ) -> Result<(), LinkError> {
     let connecting = timeout(CONNECT_TIMEOUT, TcpStream::connect(address));
     let stream = connecting.await.map_err(|_| LinkError::NotConnected)??;
-    stream.set_nodelay(true)?;
-    let (reading, writing) = stream.into_split();
-    let reading = BufReader::with_capacity(READ_BUFFER_BYTES, reading);
+    let (reading, writing) = split(stream)?;
     tokio::select! {
         outcome = hear_master(driver, link, reading) => outcome,
-        outcome = tell_master(writing, out) => outcome,
+        outcome = tell(driver, writing, out) => outcome,
     }
 }
 
@@ -244,19 +247,6 @@ async fn hear_master(
             Said::MasterHello(hello) => driver.handle(ReplicaInput::MasterHello { link, hello }),
             Said::Data { frame, bytes } => driver.handle_data(link, frame, &bytes),
             Said::SlaveHello { .. } | Said::Ack(_) => return Err(LinkError::Unexpected),
-        }
-    }
-    Ok(())
-}
-
-async fn tell_master(
-    mut writing: OwnedWriteHalf,
-    mut out: mpsc::Receiver<Out>,
-) -> Result<(), LinkError> {
-    while let Some(next) = out.recv().await {
-        match next {
-            Out::Frame(frame) => write(&mut writing, &[frame]).await?,
-            Out::Stream(_) => return Err(LinkError::Unexpected),
         }
     }
     Ok(())

@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
+use protocol::route::MASTER_ID;
 use replication::Member;
 use replication::replica::{Sends, Serving};
 use store::{PutError, PutFuture};
@@ -13,9 +14,6 @@ use tokio::time::{Instant, timeout_at};
 /// How long a send waits while the mastership begins or moves: below the 3 s after which Java's
 /// client gives it up.
 const HOLD_MAX: Duration = Duration::from_millis(2_500);
-
-/// Id of a master at name servers.
-const MASTER_ID: i64 = 0;
 
 /// What to do with a send.
 #[derive(Debug, Clone, PartialEq, Eq)]

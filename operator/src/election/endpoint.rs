@@ -12,7 +12,7 @@ use protocol::header::HeaderError;
 use protocol::header::controller::{
     AlterSyncStateSetRequestHeader, AlterSyncStateSetResponseHeader, CleanBrokerDataRequestHeader,
     ControllerMetadataResponseHeader, ElectMasterRequestHeader, GetReplicaInfoRequestHeader,
-    RegisterReplicaRequestHeader, ReplicaHeartbeatRequestHeader,
+    RegisterReplicaRequestHeader, ReplicaHeader,
 };
 use protocol::json::{self, JsonError};
 use protocol::request_code::RequestCode;
@@ -70,16 +70,6 @@ impl Endpoint {
     /// Answers for a group from now on.
     pub fn add(&self, name: String, group: Group) {
         self.processor.groups.write().insert(name, group);
-    }
-
-    /// Answers for it no more.
-    pub fn remove(&self, name: &str) -> Option<Group> {
-        self.processor.groups.write().remove(name)
-    }
-
-    /// The group of this BrokerName.
-    pub fn group(&self, name: &str) -> Option<Group> {
-        self.processor.groups.read().get(name).cloned()
     }
 
     /// Ends every connection.
@@ -194,29 +184,31 @@ impl EndpointProcessor {
         groups.get(name).cloned().ok_or_else(|| RequestError::NoGroup(name.to_owned()))
     }
 
-    fn speaks(&self, context: &Context, name: &str, id: ReplicaId) {
+    fn speaks(&self, context: &Context, replica: &ReplicaHeader) {
         let mut replicas = self.replicas.lock();
         if !context.channel.is_closed() {
-            replicas.entry(context.channel.id()).or_insert_with(|| (name.to_owned(), id));
+            let speaker = || (replica.broker_name.clone(), replica.broker_id);
+            replicas.entry(context.channel.id()).or_insert_with(speaker);
         }
     }
 
     async fn heartbeat(&self, context: &Context, request: &RemotingCommand) -> Answer {
-        let header: ReplicaHeartbeatRequestHeader = request.header()?;
-        let group = self.group(&header.broker_name)?;
-        self.speaks(context, &header.broker_name, header.broker_id);
-        let heartbeat = request::heartbeat(header, &self.config.broker_version);
+        let (header, replica): (_, ReplicaHeader) = (request.header()?, request.header()?);
+        let group = self.group(&replica.broker_name)?;
+        self.speaks(context, &replica);
+        let heartbeat = request::heartbeat(header, replica, &self.config.broker_version);
         group.heartbeat(heartbeat, context.channel.clone()).await;
         Ok(RemotingCommand::success())
     }
 
     async fn register(&self, context: &Context, request: &RemotingCommand) -> Answer {
         let header: RegisterReplicaRequestHeader = request.header()?;
-        let group = self.group(&header.broker_name)?;
-        let id = header.broker_id;
-        self.speaks(context, &header.broker_name, id);
+        let replica: ReplicaHeader = request.header()?;
+        let group = self.group(&replica.broker_name)?;
+        let id = replica.broker_id;
+        self.speaks(context, &replica);
         let replaces = request::replaced(&header);
-        let registration = request::registration(header);
+        let registration = request::registration(replica, header.broker_address);
         let channel = context.channel.clone();
         let record = group.ask(Question::Register { registration, replaces, channel }).await?;
         Ok(request::role_answer(&RoleRecord::of(&record, id)))

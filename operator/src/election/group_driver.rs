@@ -74,7 +74,6 @@ pub(super) enum Question {
 pub struct Group {
     commands: mpsc::Sender<Command>,
     view: watch::Receiver<GroupView>,
-    stop: CancellationToken,
 }
 
 impl Group {
@@ -99,18 +98,13 @@ impl Group {
             work: FuturesUnordered::new(),
             view,
         };
-        let run = driver.run(receiver, stop.clone());
-        (Self { commands, view: view_receiver, stop }, run)
+        let run = driver.run(receiver, stop);
+        (Self { commands, view: view_receiver }, run)
     }
 
     /// The group as it is now and becomes.
     pub fn view(&self) -> &watch::Receiver<GroupView> {
         &self.view
-    }
-
-    /// Ends the driver.
-    pub fn stop(&self) {
-        self.stop.cancel();
     }
 
     /// Whether this operator begins elections.

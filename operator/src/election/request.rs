@@ -10,7 +10,7 @@ use protocol::command::RemotingCommand;
 use protocol::header::HeaderError;
 use protocol::header::controller::{
     AlterSyncStateSetRequestHeader, FreezeMasterRequestHeader, FreezeMasterResponseHeader,
-    MasterHeader, RegisterReplicaRequestHeader, ReplicaHeartbeatRequestHeader,
+    MasterHeader, RegisterReplicaRequestHeader, ReplicaHeader, ReplicaHeartbeatRequestHeader,
     UnfreezeMasterRequestHeader,
 };
 use protocol::json::{self, JsonError};
@@ -23,20 +23,21 @@ use replication::{Epoch, GroupRecord, Millis, ReplicaId, RoleRecord};
 /// Priority of a broker that says nothing about it.
 const PRIORITY_DEFAULT: i32 = i32::MAX;
 
-pub(super) fn registration(header: RegisterReplicaRequestHeader) -> Registration {
+/// What a replica says of itself; `address` is where clients reach it.
+pub(super) fn registration(replica: ReplicaHeader, address: String) -> Registration {
     Registration {
-        id: header.broker_id,
-        address: header.broker_address,
-        ha_address: header.ha_address,
-        run: run(header.store_id, header.open_count, header.incarnation),
-        is_whole: header.is_whole,
+        id: replica.broker_id,
+        address,
+        ha_address: replica.ha_address,
+        run: run(replica.store_id, replica.open_count, replica.incarnation),
+        is_whole: replica.is_whole,
         log: LogPosition {
-            promised: header.promised_epoch,
-            last_epoch: header.epoch,
-            end: header.max_offset,
-            confirm: header.confirm_offset,
-            sync_state_set_epoch: header.sync_state_set_epoch,
-            is_master: header.is_master,
+            promised: replica.promised_epoch,
+            last_epoch: replica.epoch,
+            end: replica.max_offset,
+            confirm: replica.confirm_offset,
+            sync_state_set_epoch: replica.sync_state_set_epoch,
+            is_master: replica.is_master,
         },
     }
 }
@@ -48,25 +49,15 @@ pub(super) fn replaced(header: &RegisterReplicaRequestHeader) -> Option<RunIdent
     Some(run(store_id, header.replaces_open_count.unwrap_or(0), incarnation))
 }
 
-pub(super) fn heartbeat(header: ReplicaHeartbeatRequestHeader, version: &str) -> Heartbeat {
+pub(super) fn heartbeat(
+    header: ReplicaHeartbeatRequestHeader,
+    replica: ReplicaHeader,
+    version: &str,
+) -> Heartbeat {
     let millis = |value: i64| Millis::try_from(value).unwrap_or(0);
     let is_target_version = header.broker_version.as_deref().is_none_or(|runs| runs == version);
     Heartbeat {
-        registration: Registration {
-            id: header.broker_id,
-            address: header.broker_addr,
-            ha_address: header.ha_address,
-            run: run(header.store_id, header.open_count, header.incarnation),
-            is_whole: header.is_whole,
-            log: LogPosition {
-                promised: header.promised_epoch,
-                last_epoch: header.epoch,
-                end: header.max_offset,
-                confirm: header.confirm_offset,
-                sync_state_set_epoch: header.sync_state_set_epoch,
-                is_master: header.is_master,
-            },
-        },
+        registration: registration(replica, header.broker_addr),
         heard_master: header.heard_master.map(millis),
         disk_stall: millis(header.disk_stall),
         priority: header.election_priority.unwrap_or(PRIORITY_DEFAULT),

@@ -7,13 +7,12 @@
 use super::header;
 
 header! {
-    /// `CONTROLLER_REGISTER_BROKER`: a broker with an id says where it is.
-    pub struct RegisterReplicaRequestHeader {
-        cluster_name: Option<String> = "clusterName",
+    /// What a replica says of itself, in `CONTROLLER_REGISTER_BROKER` and `BROKER_HEARTBEAT`, beside
+    /// the header of the request.
+    pub struct ReplicaHeader {
+        cluster_name: String = "clusterName",
         broker_name: String = "brokerName",
         broker_id: i64 = "brokerId",
-        broker_address: String = "brokerAddress",
-        invoke_time: Option<i64> = "invokeTime",
         /// Where slaves connect to.
         ha_address: String = "haAddress",
         /// Identity of the store, made when its directory was.
@@ -31,12 +30,18 @@ header! {
         /// Highest number of an in-sync set that the replica has seen.
         sync_state_set_epoch: i32 = "syncStateSetEpoch",
         is_master: bool = "isMaster",
+        /// Whether the log has all that this replica ever acknowledged, as far as it can know.
+        is_whole: bool = "isWhole",
+    }
+
+    /// `CONTROLLER_REGISTER_BROKER`, with a [`ReplicaHeader`].
+    pub struct RegisterReplicaRequestHeader {
+        broker_address: String = "brokerAddress",
+        invoke_time: Option<i64> = "invokeTime",
         /// The run that the record had when the replica read it; none if it had none.
         replaces_store_id: Option<String> = "replacesStoreId",
         replaces_open_count: Option<i64> = "replacesOpenCount",
         replaces_incarnation: Option<String> = "replacesIncarnation",
-        /// Whether the log has all that this replica ever acknowledged, as far as it can know.
-        is_whole: bool = "isWhole",
     }
 
     /// `CONTROLLER_ALTER_SYNC_STATE_SET`; the body is the set that the master wants.
@@ -138,26 +143,12 @@ header! {
         invoke_time: Option<i64> = "invokeTime",
     }
 
-    /// `BROKER_HEARTBEAT` to a controller. What Apache's brokers leave out is optional.
+    /// `BROKER_HEARTBEAT` to a controller, with a [`ReplicaHeader`].
     pub struct ReplicaHeartbeatRequestHeader {
-        cluster_name: String = "clusterName",
         broker_addr: String = "brokerAddr",
-        broker_name: String = "brokerName",
-        broker_id: i64 = "brokerId",
-        epoch: i32 = "epoch",
-        max_offset: i64 = "maxOffset",
-        confirm_offset: i64 = "confirmOffset",
         heartbeat_timeout_millis: Option<i64> = "heartbeatTimeoutMills",
         /// Smaller is preferred.
         election_priority: Option<i32> = "electionPriority",
-        ha_address: String = "haAddress",
-        store_id: String = "storeId",
-        open_count: i64 = "openCount",
-        incarnation: String = "incarnation",
-        promised_epoch: i32 = "promisedEpoch",
-        sync_state_set_epoch: i32 = "syncStateSetEpoch",
-        is_master: bool = "isMaster",
-        is_whole: bool = "isWhole",
         /// Milliseconds since the replica last heard its master; a master leaves it out.
         heard_master: Option<i64> = "heardMaster",
         /// Milliseconds that the oldest append has waited for the disk.

@@ -1,6 +1,15 @@
 //! Replication connections between brokers.
 
-use super::*;
+use replication::replica::Link;
+use replication::{ReplicaId, ReplicaInput};
+
+use super::{FRAME_MAX, LINKS_OF_MASTERS, connection_of};
+use crate::disk::Log as _;
+use crate::event::Event;
+use crate::fault::Endpoint;
+use crate::network::HaMessage;
+use crate::scenario::DriverBug;
+use crate::world::World;
 
 /// Replication connections, as the two replicas at their ends see them.
 impl World {

@@ -1,6 +1,14 @@
 //! What a broker does with clients' sends.
 
-use super::*;
+use replication::replica::{FlushMode, Sends};
+use replication::{ReplicaId, ReplicaInput};
+
+use super::{HELD_MAX, Send};
+use crate::disk::Log as _;
+use crate::event::{Event, ToBroker};
+use crate::fault::Endpoint;
+use crate::scenario::DriverBug;
+use crate::world::World;
 
 impl World {
     pub(super) fn take_send(&mut self, index: usize, send: Send, is_forwarded: bool) {

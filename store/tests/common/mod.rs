@@ -21,6 +21,17 @@ pub(crate) fn config(root: &Path, flush: FlushDiskType) -> StoreConfig {
     config
 }
 
+/// A configuration with tiny files, for a simulated disk.
+pub(crate) fn sim_config(flush: FlushDiskType) -> StoreConfig {
+    let mut config = config(Path::new("/store"), flush);
+    config.mapped_file_size_commit_log = 8 << 10;
+    config.mapped_file_size_consume_queue = 20 * 8;
+    config.max_message_size = 6 << 10;
+    config.max_hash_slot_num = 11;
+    config.max_index_num = 30;
+    config
+}
+
 /// A message with this body.
 pub(crate) fn message<'a>(topic: &'a str, queue_id: i32, body: &'a [u8]) -> Message<'a> {
     Message {
