@@ -7,8 +7,8 @@
 use super::header;
 
 header! {
-    /// What a replica says of itself, in `CONTROLLER_REGISTER_BROKER` and `BROKER_HEARTBEAT`, beside
-    /// the header of the request.
+    /// What a replica says of itself, in `CONTROLLER_REGISTER_BROKER` and `BROKER_HEARTBEAT`,
+    /// beside the header of the request.
     pub struct ReplicaHeader {
         cluster_name: String = "clusterName",
         broker_name: String = "brokerName",
