@@ -3,8 +3,8 @@
 
 use crate::quantity::{self, Quantity};
 use crate::rocketmq_cluster::{
-    BrokersSpec, GROUPS_MAX, NAME_CHARS_MAX, NAME_FORM_MESSAGE, NAME_LENGTH_MESSAGE,
-    NAME_SERVERS_MAX, REPLICAS_MAX, REPLICAS_MESSAGE, RocketMQCluster,
+    BrokersSpec, GROUPS_MAX, MIN_IN_SYNC_MESSAGE, NAME_CHARS_MAX, NAME_FORM_MESSAGE,
+    NAME_LENGTH_MESSAGE, NAME_SERVERS_MAX, REPLICAS_MAX, REPLICAS_MESSAGE, RocketMQCluster,
 };
 use crate::storage::{SIZE_BYTES_MIN, SIZE_MESSAGE};
 use crate::{PodSettings, Resources, broker_config, pod_settings, resources};
@@ -84,6 +84,13 @@ fn brokers(found: &mut Found, brokers: &BrokersSpec) {
     found.unless((1..=REPLICAS_MAX).contains(&replicas), &format!("{at}.replicas"), || {
         format!("must be between 1 and {REPLICAS_MAX}")
     });
+    let min_in_sync = brokers.config.as_ref().and_then(|config| config.get("minInSyncReplicas"));
+    let min_in_sync = min_in_sync.and_then(|value| value.trim().parse::<i32>().ok());
+    found.unless(
+        min_in_sync.is_none_or(|min| min <= replicas),
+        &format!("{at}.config.minInSyncReplicas"),
+        || MIN_IN_SYNC_MESSAGE.to_owned(),
+    );
     let size = Quantity::parse(&brokers.storage.size).and_then(Quantity::units);
     let enough = size.is_some_and(|bytes| bytes >= SIZE_BYTES_MIN);
     found.unless(enough, &format!("{at}.storage.size"), || SIZE_MESSAGE.to_owned());

@@ -25,6 +25,8 @@ pub(crate) const NAME_FORM_MESSAGE: &str = "metadata.name must start with a lowe
                                             have only lower case letters, digits and '-'";
 pub(crate) const REPLICAS_MESSAGE: &str =
     "replicas must be 1 on Kubernetes in this version; more run in local mode";
+pub(crate) const MIN_IN_SYNC_MESSAGE: &str =
+    "config.minInSyncReplicas must not be above replicas: no message would ever be taken";
 pub(crate) const FEWER_GROUPS_MESSAGE: &str =
     "groups must not become fewer: the messages of a removed group would be lost";
 
@@ -99,6 +101,12 @@ pub struct NameServerSpec {
 /// Brokers: they keep the messages.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[x_kube(validation = (
+    "!has(self.config) || !('minInSyncReplicas' in self.config) || \
+     !self.config['minInSyncReplicas'].matches('^[0-9]{1,9}$') || \
+     int(self.config['minInSyncReplicas']) <= (has(self.replicas) ? self.replicas : 1)",
+    MIN_IN_SYNC_MESSAGE
+))]
 pub struct BrokersSpec {
     /// How many broker groups. Each is one BrokerName, `<cluster>-0` and so on. It may only grow.
     #[schemars(range(min = 1, max = 64))]

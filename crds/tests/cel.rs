@@ -78,6 +78,12 @@ fn wrong_resources_are_refused() {
         ("/metadata/name", json!("1a"), "", "must start with a lower case letter"),
         ("/spec/brokers/replicas", json!(3), "spec.brokers.replicas", "replicas must be 1"),
         ("/spec/brokers/replicas", json!(0), "spec.brokers.replicas", "replicas must be 1"),
+        (
+            "/spec/brokers/config",
+            json!({"minInSyncReplicas": "2"}),
+            "spec.brokers",
+            "config.minInSyncReplicas must not be above replicas",
+        ),
         ("/spec/brokers/storage/size", json!("20"), "spec.brokers.storage.size", "at least 64Mi"),
         ("/spec/brokers/storage/size", json!("9m"), "spec.brokers.storage.size", "at least 64Mi"),
         ("/spec/brokers/storage/size", json!("20GB"), "spec.brokers.storage.size", "as 20Gi"),
@@ -159,6 +165,11 @@ fn the_check_in_code_agrees() {
         ("/metadata/name", json!("a.b"), "metadata.name: metadata.name must start with"),
         ("/spec/brokers/groups", json!(0), "spec.brokers.groups: must be between 1 and 64"),
         ("/spec/brokers/replicas", json!(3), "spec.brokers.replicas: replicas must be 1"),
+        (
+            "/spec/brokers/config",
+            json!({"minInSyncReplicas": "2"}),
+            "spec.brokers.config.minInSyncReplicas: config.minInSyncReplicas must not be above",
+        ),
         ("/spec/brokers/storage/size", json!("20"), "spec.brokers.storage.size: size must be"),
         (
             "/spec/brokers/config",
