@@ -76,6 +76,25 @@ fn find_below(
     }
 }
 
+/// Gives the only broker of each group the directory that it has since groups can have several:
+/// `orders-0-0` instead of `orders-0`. Returns what was moved.
+pub(super) fn move_single_brokers(plan: &Plan, dir: &Path) -> Result<Vec<String>, DataDirError> {
+    let mut moved = Vec::new();
+    for group in 0..plan.groups {
+        let name = format!("{}-{group}", plan.cluster);
+        let (from, to) = (dir.join(&name), dir.join(format!("{name}-0")));
+        if from.join("store").is_dir() && !to.exists() {
+            std::fs::rename(&from, &to).map_err(|source| DataDirError::Io {
+                what: "move",
+                path: from,
+                source,
+            })?;
+            moved.push(name);
+        }
+    }
+    Ok(moved)
+}
+
 /// A plan may not leave out a broker that has messages, as on Kubernetes.
 pub(super) fn check_brokers(plan: &Plan, dir: &Path) -> Result<(), DataDirError> {
     let prefix = format!("{}-", plan.cluster);
@@ -103,6 +122,31 @@ pub(super) fn check_brokers(plan: &Plan, dir: &Path) -> Result<(), DataDirError>
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn data_of_before_there_were_replicas_is_found() {
+        let base = tempfile::tempdir().expect("a directory");
+        let plan = Plan {
+            cluster: "c".to_owned(),
+            namesrv_addr: String::new(),
+            name_servers: Vec::new(),
+            brokers: Vec::new(),
+            groups: 2,
+            replicas: 1,
+            min_in_sync: 1,
+            controller: ([127, 0, 0, 1], 9878).into(),
+        };
+        create(&base.path().join("c-0/store")).expect("created");
+        // Only the record of elections: no broker's.
+        create(&base.path().join("c-1")).expect("created");
+        assert_eq!(move_single_brokers(&plan, base.path()).expect("moved"), ["c-0"]);
+        assert!(base.path().join("c-0-0/store").is_dir() && base.path().join("c-1").is_dir());
+        assert_eq!(move_single_brokers(&plan, base.path()).expect("nothing"), [""; 0]);
+        check_brokers(&plan, base.path()).expect("nothing is left out");
+        let fewer = Plan { groups: 0, ..plan };
+        let error = check_brokers(&fewer, base.path()).expect_err("left out").to_string();
+        assert!(error.contains("0 groups of 1 would leave out c-0-0"), "{error}");
+    }
 
     #[test]
     fn which_directory() {

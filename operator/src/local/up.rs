@@ -79,6 +79,9 @@ async fn run(
     plan.check_programs()?;
     data_dir::check_brokers(&plan, &place.data)?;
     report::starting(manifest, place);
+    for name in data_dir::move_single_brokers(&plan, &place.data)? {
+        say(&format!("the data of broker {name} is in {name}-0 from now on"));
+    }
     let board = Board::new(Status {
         cluster: manifest.name.clone(),
         manifest: std::path::absolute(&args.file).unwrap_or_else(|_| args.file.clone()),
