@@ -7,7 +7,6 @@ use std::time::Duration;
 use daemon::config::Live;
 use protocol::message::Message;
 use protocol::perm;
-use protocol::response_code::ResponseCode;
 use protocol::subscription::SubscriptionGroupConfig;
 use protocol::topic_config::TopicConfig;
 use remoting::Channel;
@@ -121,7 +120,13 @@ impl Broker {
     /// Tells the name servers of another role.
     pub(crate) fn role_changed(self: &Arc<Self>) {
         let broker = Arc::clone(self);
-        tokio::spawn(async move { broker.publish_all().await });
+        tokio::spawn(async move {
+            broker.publish_all().await;
+            // As a slave it was known by another address, where nobody is now.
+            if broker.role.is_master() && broker.told_address() != broker.identity.address {
+                broker.name_servers.unregister(&broker, broker.identity.id).await;
+            }
+        });
     }
 
     /// Saves the topics and tells the name servers of one that was made or changed.
@@ -152,8 +157,7 @@ impl Broker {
     /// Refuses what only a master can do.
     pub(crate) fn check_master(&self) -> Result<(), Refusal> {
         if self.ha.is_slave() {
-            let remark = "service not available now: messages are sent to the slave";
-            return Err(Refusal::new(ResponseCode::SERVICE_NOT_AVAILABLE, remark));
+            return Err(Refusal::not_master());
         }
         Ok(())
     }

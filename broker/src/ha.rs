@@ -24,7 +24,7 @@ use tokio_util::task::TaskTracker;
 use crate::broker::Broker;
 use crate::config::BrokerConfig;
 use crate::ha::follow::Following;
-use crate::ha::growth::Growth;
+pub(crate) use crate::ha::growth::Growth;
 use crate::ha::slaves::Slaves;
 use crate::replication_driver::RoleGate;
 
@@ -155,10 +155,14 @@ impl Ha {
             };
             return HaRuntimeInfo { ha_client_runtime_info, ..HaRuntimeInfo::default() };
         }
+        let in_sync = match &broker.replication {
+            Some(replication) => replication.slaves_in_sync(),
+            None => self.slaves.in_sync(),
+        };
         HaRuntimeInfo {
             master: true,
             master_commit_log_max_offset: end,
-            in_sync_slave_nums: i32::try_from(self.slaves.in_sync()).unwrap_or(i32::MAX),
+            in_sync_slave_nums: i32::try_from(in_sync).unwrap_or(i32::MAX),
             ha_connection_info: self.slaves.infos(end),
             ha_client_runtime_info: HaClientRuntimeInfo::default(),
         }

@@ -48,9 +48,10 @@ impl Refusal {
         Self::new(ResponseCode::SUBSCRIPTION_GROUP_NOT_EXIST, remark)
     }
 
-    /// A send that came to a broker that is not master.
+    /// A send that came to a broker that is not master, or has too few slaves.
     pub(crate) fn not_master() -> Self {
-        let remark = "this broker is not the master of its group at present";
+        let remark = "this broker takes no messages at present: it is not the master of its \
+                      brokerName, or fewer replicas than minInSyncReplicas are in sync";
         Self::new(ResponseCode::SERVICE_NOT_AVAILABLE, remark)
     }
 

@@ -164,12 +164,19 @@ impl NameServers {
         self.stop.cancel();
         self.tasks.close();
         self.tasks.wait().await;
+        self.unregister(broker, broker.role.registered_id()).await;
+        self.client.shutdown().await;
+    }
+
+    /// Tells the name servers that this broker is not there any more by this id.
+    pub(crate) async fn unregister(&self, broker: &Broker, id: i64) {
         let identity = &broker.identity;
+        let is_own = id == broker.role.registered_id();
         let header = BrokerIdentityRequestHeader {
             broker_name: identity.broker.clone(),
-            broker_addr: broker.told_address(),
+            broker_addr: if is_own { broker.told_address() } else { identity.address.clone() },
             cluster_name: identity.cluster.clone(),
-            broker_id: broker.role.registered_id(),
+            broker_id: id,
         };
         let registered: Vec<SocketAddr> = {
             let peers = self.peers.lock();
@@ -184,7 +191,6 @@ impl NameServers {
             }
         });
         futures::future::join_all(goodbyes).await;
-        self.client.shutdown().await;
     }
 
     /// Makes the peers those of `addresses`.

@@ -16,9 +16,11 @@ mod wire;
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
 use std::path::PathBuf;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 
 use bytes::Bytes;
+use daemon::shutdown::Shutdown;
 use parking_lot::Mutex;
 use protocol::command::RemotingCommand;
 use protocol::response_code::ResponseCode;
@@ -26,9 +28,9 @@ use replication::controller::{AlterRequest, FreezeFailure};
 use replication::identity::Registration;
 use replication::replica::{Frame, HaltReason, Link, ReplicaInput, Serving};
 use replication::{Epoch, Member, Millis, Replica, ReplicaEffect, ReplicaId, RunIdentity};
-use store::{LogListener, MessageStore};
+use store::MessageStore;
 use tokio::net::TcpListener;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::oneshot;
 use tokio::time::{Duration, Instant, MissedTickBehavior, interval};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -39,25 +41,17 @@ pub(crate) use self::open::open;
 pub(crate) use self::role_gate::{Admission, RoleGate};
 use self::state_file::StateFile;
 use crate::broker::{Broker, Identity};
-use crate::ha::MasterAddress;
+use crate::ha::{Growth, MasterAddress};
 use crate::refusal::Refusal;
 
 /// Between two looks at the time.
 const TICK: Duration = Duration::from_millis(50);
 /// Links that slaves open have numbers from here on; those to masters are the replica's to number.
 const SLAVE_LINKS: u64 = 1 << 32;
+/// Marks a send that a broker has passed on.
+const FORWARDED: &str = "forwarded";
 /// How much of a diverged tail is copied at once.
 const COPY_BYTES: usize = 1 << 20;
-
-/// Tells of each change of the log: its end, and the end of what is on the disk.
-#[derive(Debug)]
-struct LogWatch(watch::Sender<(i64, i64)>);
-
-impl LogListener for LogWatch {
-    fn log_changed(&self, written: i64, flushed: i64) {
-        self.0.send_replace((written, flushed));
-    }
-}
 
 struct Core {
     replica: Replica,
@@ -65,6 +59,8 @@ struct Core {
     next_slave_link: u64,
     /// Who waits for the master to be frozen.
     freezing: Vec<oneshot::Sender<Result<i64, FreezeFailure>>>,
+    /// The end of what is on the disk, and since when it has not moved though it should.
+    flushed: (i64, Instant),
     /// Why nothing is done any more.
     failed: Option<String>,
 }
@@ -88,7 +84,7 @@ pub(crate) struct ReplicationDriver {
     diverged: PathBuf,
     controllers: Controllers,
     begin: Instant,
-    log: Arc<LogWatch>,
+    shutdown: Shutdown,
     tasks: TaskTracker,
     stop: CancellationToken,
     own: Weak<Self>,
@@ -102,6 +98,7 @@ struct Start {
     gate: Arc<RoleGate>,
     /// Directory of the store.
     root: PathBuf,
+    shutdown: Shutdown,
 }
 
 impl ReplicationDriver {
@@ -111,6 +108,7 @@ impl ReplicationDriver {
             links: HashMap::new(),
             next_slave_link: SLAVE_LINKS,
             freezing: Vec::new(),
+            flushed: (0, Instant::now()),
             failed: None,
         };
         Arc::new_cyclic(|own: &Weak<Self>| Self {
@@ -122,7 +120,7 @@ impl ReplicationDriver {
             diverged: start.root.join("diverged"),
             controllers: Controllers::new(own.clone()),
             begin: Instant::now(),
-            log: Arc::new(LogWatch(watch::Sender::new((0, 0)))),
+            shutdown: start.shutdown,
             tasks: TaskTracker::new(),
             stop: CancellationToken::new(),
             own: own.clone(),
@@ -132,7 +130,6 @@ impl ReplicationDriver {
     /// Begins to take part in the group.
     pub(crate) fn start(self: &Arc<Self>, broker: &Arc<Broker>, listener: TcpListener) {
         let _ = self.broker.set(Arc::downgrade(broker));
-        broker.store.add_log_listener(Arc::clone(&self.log) as Arc<dyn LogListener>);
         let (driver, stop) = (|| Arc::clone(self), || self.stop.clone());
         self.spawn(link::accept(driver(), listener, stop()));
         self.spawn(controller::send_heartbeats(driver(), stop()));
@@ -157,7 +154,13 @@ impl ReplicationDriver {
         master: &Member,
         request: &RemotingCommand,
     ) -> Result<RemotingCommand, Refusal> {
-        let forwarded = self.controllers.forward(&master.address, request.clone());
+        if request.ext_fields.get(FORWARDED).is_some() {
+            // Two brokers that take each other for the master must not send it back and forth.
+            return Err(Refusal::not_master());
+        }
+        let mut forwarded = request.clone();
+        forwarded.ext_fields.insert(FORWARDED, "true");
+        let forwarded = self.controllers.forward(&master.address, forwarded);
         forwarded.await.map_err(|error| {
             let remark = format!("the new master does not answer: {error}");
             Refusal::new(ResponseCode::SERVICE_NOT_AVAILABLE, remark)
@@ -192,11 +195,14 @@ impl ReplicationDriver {
         self.core.lock().replica.heard_master(self.now())
     }
 
-    /// How long the oldest append has waited for the disk.
+    /// How long the oldest append has waited for the disk, at least.
     fn disk_stall(&self) -> Millis {
-        // The store ends acknowledgements when a write fails; one that hangs shows in the age of
-        // what is not written, which it does not tell yet.
-        0
+        Millis::try_from(self.core.lock().flushed.1.elapsed().as_millis()).unwrap_or(Millis::MAX)
+    }
+
+    /// Members of the in-sync set besides this one.
+    pub(crate) fn slaves_in_sync(&self) -> usize {
+        self.core.lock().replica.sync_state_set().0.len().saturating_sub(1)
     }
 
     /// Why this replica does nothing any more, in words for people.
@@ -208,8 +214,9 @@ impl ReplicationDriver {
         Millis::try_from(self.begin.elapsed().as_millis()).unwrap_or(Millis::MAX)
     }
 
-    fn changes(&self) -> watch::Receiver<(i64, i64)> {
-        self.log.0.subscribe()
+    /// What tells of changes of the log; none at the broker's end.
+    fn growth(&self) -> Option<Arc<Growth>> {
+        Some(self.broker.get()?.upgrade()?.ha.growth())
     }
 
     fn add_link(&self, link: LinkHandle) -> Link {
@@ -275,10 +282,10 @@ impl ReplicationDriver {
         let inputs = VecDeque::from([input(&broker.store)]);
         let mut turn = Turn { broker: &broker, bytes, inputs };
         while let Some(input) = turn.inputs.pop_front() {
+            if core.failed.is_some() {
+                return;
+            }
             for effect in core.replica.handle(self.now(), input) {
-                if core.failed.is_some() {
-                    return;
-                }
                 if let Err(reason) = self.carry_out(&mut core, &mut turn, effect) {
                     self.fail(&mut core, reason);
                     return;
@@ -287,9 +294,30 @@ impl ReplicationDriver {
         }
     }
 
-    /// A disk that does not do what it is told leaves nothing that could be relied on.
+    /// What no listener tells of: retention, a disk that has failed or does not come to an end.
+    fn look_at_the_log(&self) {
+        let Some(broker) = self.broker.get().and_then(Weak::upgrade) else { return };
+        let store = &broker.store;
+        let mut core = self.core.lock();
+        let flushed = store.log_flushed();
+        if flushed != core.flushed.0 || flushed >= store.log_end() {
+            core.flushed = (flushed, Instant::now());
+        }
+        if let Some(reason) = store.failure().filter(|_| core.failed.is_none()) {
+            self.fail(&mut core, reason);
+        }
+        let begin = store.log_min_offset();
+        let is_trimmed = begin > core.replica.log().start;
+        drop(core);
+        if is_trimmed {
+            self.handle(ReplicaInput::Trimmed { begin });
+        }
+    }
+
+    /// A disk that does not do what it is told leaves nothing that could be relied on: the process
+    /// ends, so that another replica is elected at once; its next start finds out what is left.
     fn fail(&self, core: &mut Core, reason: String) {
-        tracing::error!(reason, "this replica takes no part any more, restart it");
+        tracing::error!(reason, "this replica cannot take part any more, the broker ends");
         self.gate.set(&Serving {
             master_epoch: None,
             reads: false,
@@ -297,6 +325,7 @@ impl ReplicationDriver {
         });
         core.links.drain().for_each(|(_, link)| link.close());
         core.failed = Some(reason);
+        self.shutdown.fail();
     }
 
     fn carry_out(
@@ -351,6 +380,7 @@ impl ReplicationDriver {
             }
             ReplicaEffect::Refill { from } => refill(store, from)?,
             ReplicaEffect::Append { offset, length } => append(store, offset, length, turn.bytes)?,
+            // One gate for both: they differ in the asynchronous profile only.
             ReplicaEffect::Confirm { offset, acknowledged: _ } => store.set_confirm(offset),
             ReplicaEffect::AskAlter(wanted) => self.ask_alter(wanted),
             ReplicaEffect::AskRole => self.ask_role(),
@@ -538,20 +568,27 @@ async fn tell_the_time(driver: Arc<ReplicationDriver>, stop: CancellationToken) 
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     while stop.run_until_cancelled(ticks.tick()).await.is_some() {
+        driver.look_at_the_log();
         driver.handle(ReplicaInput::Tick);
     }
 }
 
 async fn follow_the_log(driver: Arc<ReplicationDriver>, stop: CancellationToken) {
-    let mut changes = driver.changes();
-    while let Some(Ok(())) = stop.run_until_cancelled(changes.changed()).await {
-        changes.borrow_and_update();
+    while let Some(growth) = driver.growth() {
+        let mut grown = pin!(growth.next());
+        grown.as_mut().enable();
         driver.handle_with(&Bytes::new(), appended);
-        driver
-            .handle_with(&Bytes::new(), |store| ReplicaInput::Flushed { end: store.log_flushed() });
+        driver.handle_with(&Bytes::new(), flushed);
+        if stop.run_until_cancelled(grown).await.is_none() {
+            return;
+        }
     }
 }
 
 fn appended(store: &MessageStore) -> ReplicaInput {
     ReplicaInput::Appended { end: store.log_end() }
+}
+
+fn flushed(store: &MessageStore) -> ReplicaInput {
+    ReplicaInput::Flushed { end: store.log_flushed() }
 }

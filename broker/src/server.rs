@@ -110,7 +110,7 @@ impl RunningBroker {
         };
         let ha_address = SocketAddr::new(bind, settings.ha_port());
         let slaves = ha::listen(ha_address).await.map_err(StartError::Listen)?;
-        let broker = Arc::new(open(config, metrics).await?);
+        let broker = Arc::new(open(config, metrics, shutdown).await?);
         let listen = [settings.listen_port, settings.fast_port()];
         let server_config = ServerConfig {
             listen: listen.map(|port| SocketAddr::new(bind, port)).to_vec(),
@@ -179,7 +179,11 @@ impl RunningBroker {
     }
 }
 
-async fn open(config: Live<BrokerConfig>, metrics: Metrics) -> Result<Broker, StartError> {
+async fn open(
+    config: Live<BrokerConfig>,
+    metrics: Metrics,
+    shutdown: &Shutdown,
+) -> Result<Broker, StartError> {
     let settings = config.get();
     let store_settings = Arc::clone(&settings);
     let opened = tokio::task::spawn_blocking(move || open_store(&store_settings));
@@ -193,7 +197,7 @@ async fn open(config: Live<BrokerConfig>, metrics: Metrics) -> Result<Broker, St
         true => {
             let gate = Arc::clone(&role);
             Some(
-                replication_driver::open(&settings, &identity, &store, &report, gate)
+                replication_driver::open(&settings, &identity, &store, &report, (gate, shutdown))
                     .map_err(|error| StartError::Replica(error.to_string()))?,
             )
         }

@@ -54,6 +54,12 @@ impl Shutdown {
         self.token.cancel();
     }
 
+    /// Begins the end, which is a failure: whoever runs the process should start it anew.
+    pub fn fail(&self) {
+        self.failed.store(true, Ordering::Relaxed);
+        self.token.cancel();
+    }
+
     /// Returns when the process should end.
     pub async fn requested(&self) {
         self.token.cancelled().await;
@@ -63,13 +69,12 @@ impl Shutdown {
     /// [`Shutdown::token`] is cancelled. A panic in it stops the process (in order, with
     /// [`crate::EXIT_SOFTWARE`]): half a server is worse than a restarted one.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let (token, failed) = (self.token.clone(), self.failed.clone());
+        let shutdown = self.clone();
         self.tasks.spawn(async move {
             let ended = tokio::spawn(task).await;
             if ended.is_err_and(|error| error.is_panic()) {
                 tracing::error!(task = name, "task panicked, stopping");
-                failed.store(true, Ordering::Relaxed);
-                token.cancel();
+                shutdown.fail();
             } else {
                 tracing::debug!(task = name, "task ended");
             }
@@ -82,7 +87,7 @@ impl Shutdown {
         timeout(bound, self.tasks.wait()).await.is_ok()
     }
 
-    /// Success, unless a task panicked.
+    /// Success, unless a task panicked or the end was a failure.
     pub fn exit_code(&self) -> ExitCode {
         match self.failed.load(Ordering::Relaxed) {
             true => ExitCode::from(crate::EXIT_SOFTWARE),

@@ -82,8 +82,13 @@ impl LocalMode {
 
     /// Kills the child process of local mode that runs `program`.
     pub fn kill(&self, program: &str) -> Result<()> {
+        self.signal(program, Signal::KILL)
+    }
+
+    /// Sends a signal to the child process of local mode that runs `program`.
+    pub fn signal(&self, program: &str, signal: Signal) -> Result<()> {
         let pid = self.pid(program)?;
-        kill_process(pid, Signal::KILL).with_context(|| format!("cannot kill {program}"))
+        kill_process(pid, signal).with_context(|| format!("no {signal:?} to {program}"))
     }
 
     /// What it has printed.

@@ -6,6 +6,8 @@
 //! the machine.
 
 use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use e2e::java::{Report, SendConsume};
 use e2e::local::LocalMode;
 use e2e::process::wait_until;
 use e2e::{programs, say};
+use rustix::process::Signal;
 use serde_json::Value;
 
 const CLUSTER: &str = "replicated";
@@ -88,6 +91,7 @@ fn nothing_acknowledged_is_lost_when_the_master_goes() -> Result<()> {
 fn steps(bed: &Bed) -> Result<()> {
     bed.wait_in_sync()?;
     killed(bed)?;
+    paused(bed)?;
     rolled(bed)?;
     moved(bed)
 }
@@ -102,6 +106,31 @@ fn killed(bed: &Bed) -> Result<()> {
         flow.wait_for_flow(LIMIT)?;
         bed.wait_in_sync()?;
     }
+    let report = flow.finish()?;
+    ensure!(report.lost == 0, "acknowledged messages were lost: {report:?}");
+    say(&told(&report));
+    Ok(())
+}
+
+/// A paused master keeps the port of the masters, so clients have to wait for its end; when it goes
+/// on it must not acknowledge anything by itself.
+fn paused(bed: &Bed) -> Result<()> {
+    say("pausing the master until another is elected, with garbage on all ports meanwhile");
+    let flow = bed.flow("Paused")?;
+    let epoch = bed.epoch()?;
+    let program = format!("{GROUP}-{}/broker.conf", bed.master()? - 1);
+    bed.local.signal(&program, Signal::STOP)?;
+    for address in [bed.local.controller(), bed.local.target().namesrv] {
+        let mut stream = TcpStream::connect(&address)?;
+        stream.write_all(&[0xff; 64])?;
+        stream.set_read_timeout(Some(LIMIT))?;
+        ensure!(stream.read(&mut [0; 16])? == 0, "{address} answers garbage");
+    }
+    let elected = wait_until("a new epoch", LIMIT, || Ok(bed.epoch()? > epoch));
+    bed.local.signal(&program, Signal::CONT)?;
+    elected?;
+    flow.wait_for_flow(LIMIT)?;
+    bed.wait_in_sync()?;
     let report = flow.finish()?;
     ensure!(report.lost == 0, "acknowledged messages were lost: {report:?}");
     say(&told(&report));

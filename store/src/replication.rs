@@ -25,6 +25,12 @@ impl MessageStore {
         self.pipeline.log.written()
     }
 
+    /// The failure of the disk that has ended writing for good, if there was one.
+    #[must_use]
+    pub fn failure(&self) -> Option<String> {
+        self.pipeline.flags.failure()
+    }
+
     /// First byte of the log.
     #[must_use]
     pub fn log_min_offset(&self) -> i64 {

@@ -79,7 +79,8 @@ impl<'a> Pull<'a> {
         header: &'a PullMessageRequestHeader,
     ) -> Result<Self, Refusal> {
         let settings = broker.settings();
-        if broker.ha.is_slave() && !settings.slave_read_enable {
+        let is_readable = settings.slave_read_enable && broker.role.reads();
+        if broker.ha.is_slave() && !is_readable {
             let remark = "[REJECTREQUEST]system busy, start flow control for a while: this slave \
                           serves no pulls (slaveReadEnable)";
             return Err(Refusal::new(ResponseCode::SYSTEM_BUSY, remark));

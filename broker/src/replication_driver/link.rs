@@ -1,6 +1,7 @@
 //! Replication connections: a master's to its slaves, and a slave's to its master.
 
 use std::net::SocketAddr;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -190,28 +191,26 @@ async fn stream(
     writing: &mut OwnedWriteHalf,
     from: i64,
 ) -> Result<(), LinkError> {
-    let mut changes = driver.changes();
     let (mut at, mut confirm_told) = (from, -1);
-    loop {
-        changes.borrow_and_update();
-        let Some((frame, bytes)) = driver.next_frame(at) else { return Ok(()) };
-        let length = bytes.len();
-        let is_told = frame.confirm == confirm_told;
-        if length == 0 && is_told {
-            // Nothing new.
-            if timeout(IDLE_INTERVAL, changes.changed()).await.is_ok() {
+    while let Some(growth) = driver.growth() {
+        let mut grown = pin!(growth.next());
+        grown.as_mut().enable();
+        let Some((mut frame, mut bytes)) = driver.next_frame(at) else { break };
+        if bytes.is_empty() {
+            let is_told = frame.confirm == confirm_told;
+            let pause = if is_told { IDLE_INTERVAL } else { CONFIRM_DELAY };
+            if timeout(pause, grown).await.is_ok() {
                 continue;
             }
-        } else if length == 0 && timeout(CONFIRM_DELAY, changes.changed()).await.is_ok() {
-            continue;
+            // Made anew: a frame's stamp is the time of its sending.
+            let Some(later) = driver.next_frame(at) else { break };
+            (frame, bytes) = later;
         }
-        // After a pause the frame is a new one: its stamp is the time of sending.
-        let frame = if length == 0 { driver.next_frame(at) } else { Some((frame, bytes)) };
-        let Some((frame, bytes)) = frame else { return Ok(()) };
         confirm_told = frame.confirm;
         at += i64::try_from(bytes.len()).unwrap_or(i64::MAX);
         write(writing, &[wire::data_head(&frame, bytes.len()), bytes]).await?;
     }
+    Ok(())
 }
 
 async fn write(writing: &mut OwnedWriteHalf, parts: &[Bytes]) -> Result<(), LinkError> {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use daemon::shutdown::Shutdown;
 use replication::replica::{FlushMode, Profile};
 use replication::{Member, Millis, Replica, ReplicaConfig, RunIdentity};
 use store::{MessageStore, RecoveryReport};
@@ -27,7 +28,7 @@ pub(crate) fn open(
     identity: &Identity,
     store: &MessageStore,
     report: &RecoveryReport,
-    gate: Arc<RoleGate>,
+    (gate, shutdown): (Arc<RoleGate>, &Shutdown),
 ) -> Result<Arc<ReplicationDriver>, StateFileError> {
     let root = &settings.store_path_root_dir;
     let state_file = StateFile::new(root);
@@ -54,7 +55,8 @@ pub(crate) fn open(
     };
     let replica = Replica::new(config, state, log, Millis::default());
     let identity = identity.clone();
-    Ok(ReplicationDriver::new(Start { replica, state_file, identity, gate, root: root.clone() }))
+    let (root, shutdown) = (root.clone(), shutdown.clone());
+    Ok(ReplicationDriver::new(Start { replica, state_file, identity, gate, root, shutdown }))
 }
 
 /// Whether the machine has not started anew since the last run; from now on this run is the last.

@@ -1,6 +1,6 @@
 //! What clients' sends meet, as the role of this broker changes while it runs.
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
 use parking_lot::RwLock;
@@ -31,6 +31,8 @@ pub(crate) struct RoleGate {
     /// Read-locked while a message is put, so that whoever has closed the gate knows that nothing
     /// comes through any more.
     sends: RwLock<Sends>,
+    /// Whether what is confirmed here may be read.
+    reads: AtomicBool,
     /// Id at name servers.
     registered_id: AtomicI64,
     /// Epoch as master, 0 as slave.
@@ -41,19 +43,20 @@ pub(crate) struct RoleGate {
 impl RoleGate {
     /// The gate of a broker whose role does not change.
     pub(crate) fn open(id: i64) -> Self {
-        Self::new(id, id, Sends::Accept)
+        Self::new(id, Sends::Accept, true)
     }
 
     /// The gate of a replica that has no role yet.
     pub(crate) fn closed(id: i64) -> Self {
-        Self::new(id, id, Sends::Hold)
+        Self::new(id, Sends::Hold, false)
     }
 
-    fn new(id: i64, registered_id: i64, sends: Sends) -> Self {
+    fn new(id: i64, sends: Sends, reads: bool) -> Self {
         Self {
             id,
             sends: RwLock::new(sends),
-            registered_id: AtomicI64::new(registered_id),
+            reads: AtomicBool::new(reads),
+            registered_id: AtomicI64::new(id),
             epoch: AtomicI64::new(0),
             changes: watch::Sender::new(0),
         }
@@ -67,6 +70,11 @@ impl RoleGate {
     /// Whether this broker is master of its group, or alone.
     pub(crate) fn is_master(&self) -> bool {
         self.registered_id() == MASTER_ID
+    }
+
+    /// Whether what is confirmed here may be read: not by a replica that lacks too much.
+    pub(crate) fn reads(&self) -> bool {
+        self.reads.load(Ordering::Acquire)
     }
 
     /// Epoch of the mastership; 0 without one.
@@ -83,6 +91,7 @@ impl RoleGate {
     /// no put that the gate no longer lets in is under way.
     pub(crate) fn set(&self, serving: &Serving) -> bool {
         *self.sends.write() = serving.sends.clone();
+        self.reads.store(serving.reads, Ordering::Release);
         let (id, epoch) = match serving.master_epoch {
             Some(epoch) => (MASTER_ID, i64::from(epoch)),
             None => (self.id, 0),

@@ -2,6 +2,7 @@
 
 mod administration;
 mod clients;
+mod election;
 mod fixture;
 mod pull;
 mod query;
