@@ -21,6 +21,7 @@ use crate::group::{self, GroupTable};
 use crate::ha::Ha;
 use crate::hold::PullHold;
 use crate::json_file::SaveError;
+use crate::metadata_log::MetadataLog;
 use crate::metrics::Metrics;
 use crate::producer::ProducerTable;
 use crate::rebalance_lock::RebalanceLocks;
@@ -60,6 +61,7 @@ pub(crate) struct Broker {
     pub(crate) replication: Option<Arc<ReplicationDriver>>,
     pub(crate) topics: TopicTable,
     pub(crate) groups: GroupTable,
+    pub(crate) metadata_log: Arc<MetadataLog>,
     pub(crate) offsets: ConsumerOffsetTable,
     pub(crate) producers: ProducerTable,
     pub(crate) consumers: ConsumerTable,
@@ -117,11 +119,20 @@ impl Broker {
         }
     }
 
+    /// Makes the tables those of a master of this epoch, before it serves.
+    pub(crate) fn take_over(&self, epoch: i32) {
+        self.metadata_log.take_all(self);
+        self.topics.adopt(&self.store, self.settings().default_topic_queue_nums);
+        self.topics.begin_epoch(epoch.into());
+        self.groups.begin_epoch(epoch.into());
+    }
+
     /// Tells the name servers of another role.
     pub(crate) fn role_changed(self: &Arc<Self>) {
         let broker = Arc::clone(self);
         tokio::spawn(async move {
             broker.publish_all().await;
+            broker.save_tables().await;
             // As a slave it was known by another address, where nobody is now.
             if broker.role.is_master() && broker.told_address() != broker.identity.address {
                 broker.name_servers.unregister(&broker, broker.identity.id).await;
@@ -134,6 +145,14 @@ impl Broker {
         let saved = self.blocking(|broker| broker.topics.save());
         let registered = self.name_servers.register(Some(topic), REGISTER_WAIT);
         futures::future::join(saved, registered).await.0
+    }
+
+    /// Saves topics and groups. They are used even if they cannot be saved at present.
+    pub(crate) async fn save_tables(self: &Arc<Self>) {
+        let save = |broker: &Self| broker.topics.save().and(broker.groups.save());
+        if let Err(refusal) = self.blocking(save).await {
+            tracing::error!(error = refusal.remark, "topics and groups cannot be saved");
+        }
     }
 
     /// Tells the name servers of a change that concerns all topics.

@@ -12,6 +12,7 @@ use protocol::topic_name;
 
 use crate::clock::now_ms;
 use crate::json_file::{JsonFile, LoadTableError, SaveError};
+use crate::metadata_log::{MetadataLog, TableChange};
 
 /// Groups that are made without an administrator at most.
 const GROUPS_MAX: usize = 200_000;
@@ -36,14 +37,34 @@ struct State {
     groups: BTreeMap<String, Arc<SubscriptionGroupConfig>>,
     /// Group to topic to bits of what is forbidden.
     forbidden: BTreeMap<String, BTreeMap<String, i32>>,
+    log: Arc<MetadataLog>,
 }
 
 impl State {
+    /// Makes a group what it is from now on, and tells the replicas.
     fn put(&mut self, config: SubscriptionGroupConfig) -> Arc<SubscriptionGroupConfig> {
         let config = Arc::new(config);
         self.groups.insert(config.group_name.clone(), Arc::clone(&config));
-        self.data_version = self.data_version.next(now_ms());
+        self.changed(TableChange::Group(config.as_ref().clone()));
         config
+    }
+
+    fn changed(&mut self, change: TableChange) {
+        self.data_version = self.log.next_version(self.data_version);
+        self.log.write(self.data_version, change);
+    }
+
+    fn remove(&mut self, group: &str) -> bool {
+        self.forbidden.remove(group);
+        self.groups.remove(group).is_some()
+    }
+
+    fn set_read_forbidden(&mut self, group: &str, topic: &str, is_forbidden: bool) {
+        let topics = self.forbidden.entry(group.to_owned()).or_default();
+        let bits = topics.entry(topic.to_owned()).or_default();
+        *bits = if is_forbidden { *bits | FORBID_READ } else { *bits & !FORBID_READ };
+        topics.retain(|_, bits| *bits != 0);
+        self.forbidden.retain(|_, topics| !topics.is_empty());
     }
 
     fn table(&self) -> SubscriptionGroupWrapper {
@@ -85,6 +106,7 @@ impl GroupTable {
                     (name, Arc::new(config))
                 })
                 .collect(),
+            log: Arc::default(),
         };
         for (name, may_broadcast) in SYSTEM_GROUPS {
             if !state.groups.contains_key(name) {
@@ -146,12 +168,48 @@ impl GroupTable {
     /// Removes a group; whether it was there.
     pub(crate) fn remove(&self, group: &str) -> bool {
         let mut state = self.state.write();
-        state.forbidden.remove(group);
-        let was_there = state.groups.remove(group).is_some();
+        let was_there = state.remove(group);
         if was_there {
-            state.data_version = state.data_version.next(now_ms());
+            state.changed(TableChange::GroupRemoved(group.to_owned()));
         }
         was_there
+    }
+
+    /// Changes from now on go to this log.
+    pub(crate) fn set_log(&self, log: &Arc<MetadataLog>) {
+        self.state.write().log = Arc::clone(log);
+    }
+
+    /// Takes a change over from the log if it is newer than what is known; whether it was.
+    pub(crate) fn apply(&self, data_version: DataVersion, change: TableChange) -> bool {
+        let mut state = self.state.write();
+        if data_version <= state.data_version {
+            return false;
+        }
+        state.data_version = data_version;
+        match change {
+            TableChange::Group(config) => {
+                state.groups.insert(config.group_name.clone(), Arc::new(config));
+            }
+            TableChange::GroupRemoved(group) => {
+                state.remove(&group);
+            }
+            TableChange::ReadForbidden { group, topic, is_forbidden } => {
+                state.set_read_forbidden(&group, &topic, is_forbidden);
+            }
+            TableChange::Topic(_) | TableChange::TopicRemoved(_) => {}
+        }
+        true
+    }
+
+    /// Versions from now on are those of the master of this epoch.
+    pub(crate) fn begin_epoch(&self, epoch: i64) {
+        let mut state = self.state.write();
+        state.data_version = state.data_version.begin_epoch(epoch, now_ms());
+    }
+
+    pub(crate) fn data_version(&self) -> DataVersion {
+        self.state.read().data_version
     }
 
     /// Takes over the table of the master; whether anything is different now.
@@ -161,16 +219,14 @@ impl GroupTable {
             let config = SubscriptionGroupConfig { group_name: name.clone(), ..config };
             (name, Arc::new(config))
         });
-        let replacement = State {
-            data_version: table.data_version,
-            forbidden: table.forbidden_table,
-            groups: named.collect(),
-        };
+        let groups: BTreeMap<_, _> = named.collect();
         let mut state = self.state.write();
-        let is_same = state.data_version == replacement.data_version
-            && state.forbidden == replacement.forbidden
-            && state.groups == replacement.groups;
-        *state = replacement;
+        let is_same = state.data_version == table.data_version
+            && state.forbidden == table.forbidden_table
+            && state.groups == groups;
+        state.data_version = table.data_version;
+        state.forbidden = table.forbidden_table;
+        state.groups = groups;
         !is_same
     }
 
@@ -184,12 +240,9 @@ impl GroupTable {
     /// Forbids or allows the group to read the topic.
     pub(crate) fn set_read_forbidden(&self, group: &str, topic: &str, is_forbidden: bool) {
         let mut state = self.state.write();
-        let topics = state.forbidden.entry(group.to_owned()).or_default();
-        let bits = topics.entry(topic.to_owned()).or_default();
-        *bits = if is_forbidden { *bits | FORBID_READ } else { *bits & !FORBID_READ };
-        topics.retain(|_, bits| *bits != 0);
-        state.forbidden.retain(|_, topics| !topics.is_empty());
-        state.data_version = state.data_version.next(now_ms());
+        state.set_read_forbidden(group, topic, is_forbidden);
+        let (group, topic) = (group.to_owned(), topic.to_owned());
+        state.changed(TableChange::ReadForbidden { group, topic, is_forbidden });
     }
 }
 

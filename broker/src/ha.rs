@@ -91,6 +91,11 @@ impl Ha {
         self.master.subscribe()
     }
 
+    /// The replication of an elected group has said where the master is; nowhere for the master.
+    pub(crate) fn follow(&self, master: MasterAddress) {
+        self.master.send_replace(master);
+    }
+
     /// A name server has said where the master is.
     pub(crate) fn set_master(&self, settings: &BrokerConfig, told: MasterAddress) {
         self.master.send_if_modified(|known| {
@@ -119,6 +124,7 @@ impl Ha {
             });
         };
         if let Some(replication) = &broker.replication {
+            broker.metadata_log.start(Arc::downgrade(broker));
             replication.start(broker, listener);
             spawn(Box::pin(crate::slave_sync::run(Arc::clone(broker))));
             return;

@@ -9,7 +9,7 @@
 //! - No request waits on a thread: what may wait for the disk runs on tokio's blocking pool.
 //! - Nothing polls: held pulls, delay levels and registrations sleep until an event or their time.
 //!
-//! Absent in this version, and refused with a clear answer: election, transactions, timed messages
+//! Absent in this version, and refused with a clear answer: transactions, timed messages
 //! other than delay levels, POP consumption, SQL filters, access control.
 
 mod address;
@@ -26,6 +26,8 @@ mod ha;
 mod hold;
 mod json_file;
 mod lag;
+mod log_records;
+mod metadata_log;
 mod metrics;
 mod processor;
 mod producer;

@@ -42,6 +42,7 @@ pub(crate) use self::role_gate::{Admission, RoleGate};
 use self::state_file::StateFile;
 use crate::broker::{Broker, Identity};
 use crate::ha::{Growth, MasterAddress};
+use crate::log_records;
 use crate::refusal::Refusal;
 
 /// Between two looks at the time.
@@ -86,6 +87,9 @@ pub(crate) struct ReplicationDriver {
     begin: Instant,
     shutdown: Shutdown,
     tasks: TaskTracker,
+    port: TaskTracker,
+    /// Ends the port of the master.
+    leave: CancellationToken,
     stop: CancellationToken,
     own: Weak<Self>,
 }
@@ -122,6 +126,8 @@ impl ReplicationDriver {
             begin: Instant::now(),
             shutdown: start.shutdown,
             tasks: TaskTracker::new(),
+            port: TaskTracker::new(),
+            leave: CancellationToken::new(),
             stop: CancellationToken::new(),
             own: own.clone(),
         })
@@ -136,11 +142,16 @@ impl ReplicationDriver {
         self.spawn(tell_the_time(driver(), stop()));
         self.spawn(follow_the_log(driver(), stop()));
         // Not ended by `stop` but of its own accord, after all requests were answered.
-        self.tasks.spawn(master_port::keep(Arc::clone(broker), stop()));
+        self.port.spawn(master_port::keep(Arc::clone(broker), self.leave.clone()));
     }
 
     /// Takes no part any more. What was stored stays.
     pub(crate) async fn shutdown(&self) {
+        // Late sends are forwarded until clients have gone. The new master may need this replica
+        // to acknowledge them.
+        self.leave.cancel();
+        self.port.close();
+        self.port.wait().await;
         self.stop.cancel();
         self.core.lock().links.drain().for_each(|(_, link)| link.close());
         self.tasks.close();
@@ -254,7 +265,7 @@ impl ReplicationDriver {
         }
         let length_max = i64::try_from(wire::DATA_BYTES_MAX).unwrap_or(i64::MAX);
         let mut frame = self.core.lock().replica.frame(self.now(), from, length_max)?;
-        match whole_records(&broker.store, from, frame.length) {
+        match log_records::read(&broker.store, from, usize::try_from(frame.length).unwrap_or(0)) {
             Ok(bytes) => {
                 frame.length = i64::try_from(bytes.len()).unwrap_or(i64::MAX);
                 Some((frame, bytes))
@@ -342,19 +353,19 @@ impl ReplicationDriver {
             }
             ReplicaEffect::BecomeMaster { epoch, start } => {
                 tracing::info!(epoch, start, "this broker is master");
-                broker.ha.set_master(&broker.settings(), MasterAddress::default());
-                broker.topics.adopt(store);
+                broker.ha.follow(MasterAddress::default());
+                broker.take_over(epoch);
                 store.become_master().map_err(|error| error.to_string())?;
             }
             ReplicaEffect::BecomeSlave { epoch, master } => {
                 tracing::info!(epoch, master = master.id, "this broker is a slave");
                 let Member { address, ha_address, .. } = master;
-                broker.ha.set_master(&broker.settings(), MasterAddress { address, ha_address });
+                broker.ha.follow(MasterAddress { address, ha_address });
                 self.stop_appending(turn);
             }
             ReplicaEffect::BecomeFenced => {
                 tracing::info!("this broker has no role");
-                broker.ha.set_master(&broker.settings(), MasterAddress::default());
+                broker.ha.follow(MasterAddress::default());
                 self.stop_appending(turn);
             }
             ReplicaEffect::ConnectTo { link, master } => self.connect(core, link, master),
@@ -470,46 +481,6 @@ fn send(core: &Core, link: Link, out: Out) {
     if let Some(link) = core.links.get(&link) {
         link.send(out);
     }
-}
-
-/// Log bytes from an offset on, at most `length` but at least one record, cut after the last whole
-/// one; none at the end of the log.
-fn whole_records(store: &MessageStore, from: i64, length: i64) -> Result<Bytes, String> {
-    let length = usize::try_from(length).unwrap_or(0);
-    if length == 0 {
-        return Ok(Bytes::new());
-    }
-    let read = |length| store.read_log(from, length).map_err(|error| error.to_string());
-    let bytes = read(length)?;
-    let (whole, first) = records_of(&bytes)?;
-    if whole > 0 {
-        return Ok(bytes.slice(..whole));
-    }
-    let bytes = read(first)?;
-    if bytes.len() < first {
-        // The rest of the record is being written.
-        return Ok(Bytes::new());
-    }
-    Ok(bytes)
-}
-
-/// How many bytes whole records have, and how many the first.
-fn records_of(bytes: &[u8]) -> Result<(usize, usize), String> {
-    let (mut at, mut first) = (0, 0);
-    while let Some(size) = bytes.get(at..).and_then(|rest| rest.first_chunk::<4>()) {
-        let size = usize::try_from(i32::from_be_bytes(*size)).unwrap_or(0);
-        if size == 0 || size > store::REPLICATED_RECORD_BYTES_MAX {
-            return Err(format!("a record of {size} bytes, {at} bytes after the begin"));
-        }
-        if at == 0 {
-            first = size;
-        }
-        if at + size > bytes.len() {
-            break;
-        }
-        at += size;
-    }
-    Ok((at, first))
 }
 
 fn append(store: &MessageStore, offset: i64, length: i64, bytes: &Bytes) -> Result<(), String> {

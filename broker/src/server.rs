@@ -26,6 +26,7 @@ use crate::group::GroupTable;
 use crate::ha::{self, Ha};
 use crate::hold::PullHold;
 use crate::json_file::{LoadTableError, SaveError};
+use crate::metadata_log::MetadataLog;
 use crate::metrics::Metrics;
 use crate::register::NameServers;
 use crate::replication_driver::{self, RoleGate};
@@ -209,6 +210,9 @@ async fn open(
         hold: Arc::clone(&hold),
         delayed: schedule.arrivals(),
     }));
+    let metadata_log = Arc::new(MetadataLog::default());
+    tables.topics.set_log(&metadata_log);
+    tables.groups.set_log(&metadata_log);
     let ha = Ha::new(&settings, Arc::clone(&role));
     store.add_log_listener(ha.growth());
     Ok(Broker {
@@ -219,6 +223,7 @@ async fn open(
         replication,
         topics: tables.topics,
         groups: tables.groups,
+        metadata_log,
         offsets: tables.offsets,
         producers: Default::default(),
         consumers: Default::default(),

@@ -12,6 +12,7 @@ use protocol::header::topic::GetAllTopicConfigResponseHeader;
 use protocol::json::{self, JsonError};
 use protocol::request_code::RequestCode;
 use protocol::response_code::ResponseCode;
+use protocol::topic_name;
 use remoting::{Limits, NoRequests, RemotingClient, RemotingError, RemotingMetrics};
 use serde::de::DeserializeOwned;
 use store::{DispatchRequest, Dispatcher, Records};
@@ -20,6 +21,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::broker::Broker;
+use crate::json_file::SaveError;
 use crate::refusal::Refusal;
 use crate::schedule::DelayOffsetTable;
 
@@ -49,6 +51,8 @@ enum SyncError {
     Incomplete { found: usize, total: i32 },
     #[error("its log ends at {master_end}, this one at {end}: it must have lost its store")]
     ShortLog { master_end: i64, end: i64 },
+    #[error("it is not the master any more")]
+    NotMaster,
     #[error("{0}")]
     Save(String),
 }
@@ -59,10 +63,12 @@ impl From<Refusal> for SyncError {
     }
 }
 
-/// Notices topics that come in the log before the table of topics has them.
+/// Notices what comes in the log: changes of topics, and topics before the table has them.
 struct UnknownTopics {
     broker: Weak<Broker>,
     notice: Arc<Notify>,
+    /// Told of changes in the log.
+    changes: Arc<Notify>,
 }
 
 impl Dispatcher for UnknownTopics {
@@ -73,7 +79,9 @@ impl Dispatcher for UnknownTopics {
             if request.topic() == known {
                 continue;
             }
-            if broker.topics.get(request.topic()).is_none() {
+            if request.topic() == topic_name::METADATA_TOPIC {
+                self.changes.notify_one();
+            } else if broker.topics.get(request.topic()).is_none() {
                 return self.notice.notify_one();
             }
             known = request.topic();
@@ -83,9 +91,40 @@ impl Dispatcher for UnknownTopics {
 
 /// Copies until it is dropped.
 pub(crate) async fn run(broker: Arc<Broker>) {
-    let notice = Arc::clone(&broker.ha.unknown_topic);
-    let unknown = UnknownTopics { broker: Arc::downgrade(&broker), notice: Arc::clone(&notice) };
-    broker.store.add_dispatcher(Arc::new(unknown));
+    let (notice, changes) = (Arc::clone(&broker.ha.unknown_topic), Arc::<Notify>::default());
+    broker.store.add_dispatcher(Arc::new(UnknownTopics {
+        broker: Arc::downgrade(&broker),
+        notice: Arc::clone(&notice),
+        changes: Arc::clone(&changes),
+    }));
+    if broker.replication.is_some() {
+        tokio::join!(copy_tables(broker.clone(), notice), follow_changes(broker, changes));
+    } else {
+        copy_tables(broker, notice).await;
+    }
+}
+
+/// Takes changes over from the log as they come.
+async fn follow_changes(broker: Arc<Broker>, changes: Arc<Notify>) {
+    loop {
+        let take = |broker: &Broker| {
+            let is_new = !broker.role.is_master() && broker.metadata_log.catch_up(broker);
+            if is_new {
+                broker.topics.save()?;
+                broker.groups.save()?;
+            }
+            Ok::<_, SaveError>(is_new)
+        };
+        match broker.blocking(take).await {
+            Ok(true) => broker.name_servers.register(None, Duration::ZERO).await,
+            Ok(false) => {}
+            Err(error) => tracing::error!(error = error.remark, "a table cannot be saved"),
+        }
+        changes.notified().await;
+    }
+}
+
+async fn copy_tables(broker: Arc<Broker>, notice: Arc<Notify>) {
     let client =
         RemotingClient::new(Limits::default(), Arc::new(NoRequests), RemotingMetrics::default());
     let mut sync = Sync { broker: Arc::clone(&broker), client, last_error: String::new() };
@@ -140,11 +179,22 @@ impl Sync {
         }
         let (offsets, _): (ConsumerOffsetTable, _) =
             self.ask(master, RequestCode::GET_ALL_CONSUMER_OFFSET).await?;
+        self.check_master(master)?;
         self.broker.offsets.merge(offsets);
         let (delayed, _): (DelayOffsetTable, _) =
             self.ask(master, RequestCode::GET_ALL_DELAY_OFFSET).await?;
+        self.check_master(master)?;
         self.broker.schedule.replace(delayed);
         Ok(())
+    }
+
+    /// What somebody says who is not the master any more must not replace what the master knows,
+    /// who may be this broker by now.
+    fn check_master(&self, asked: &str) -> Result<(), SyncError> {
+        if self.broker.ha.is_slave() && self.broker.ha.master().borrow().address == asked {
+            return Ok(());
+        }
+        Err(SyncError::NotMaster)
     }
 
     fn say(&mut self, master: &str, outcome: Result<(), SyncError>) {
@@ -180,7 +230,10 @@ impl Sync {
         let total = answer.header::<GetAllTopicConfigResponseHeader>();
         let total = total.ok().and_then(|header| header.total_topic_num);
         check_complete(table.topic_config_table.len(), total)?;
-        if !self.broker.topics.replace(table) {
+        self.check_master(master)?;
+        // Changes that came in the log meanwhile are newer.
+        let is_older = table.data_version < self.broker.topics.data_version();
+        if (is_older && self.broker.replication.is_some()) || !self.broker.topics.replace(table) {
             return Ok(());
         }
         self.broker.blocking(|broker| broker.topics.save()).await?;
@@ -194,6 +247,11 @@ impl Sync {
         let total = answer.header::<GetAllSubscriptionGroupResponseHeader>();
         let total = total.ok().and_then(|header| header.total_group_num);
         check_complete(table.subscription_group_table.len(), total)?;
+        self.check_master(master)?;
+        let is_older = table.data_version < self.broker.groups.data_version();
+        if is_older && self.broker.replication.is_some() {
+            return Ok(());
+        }
         if self.broker.groups.replace(table) {
             self.broker.blocking(|broker| broker.groups.save()).await?;
         }

@@ -14,6 +14,7 @@ use store::MessageStore;
 use crate::clock::now_ms;
 use crate::config::BrokerConfig;
 use crate::json_file::{JsonFile, LoadTableError, SaveError};
+use crate::metadata_log::{MetadataLog, TableChange};
 use crate::topic_attribute::{self, AttributeError, Change};
 
 /// Topics that are made without an administrator at most.
@@ -29,14 +30,26 @@ const REVIVE_QUEUES: i32 = 8;
 struct State {
     data_version: DataVersion,
     topics: BTreeMap<String, Arc<TopicConfig>>,
+    log: Arc<MetadataLog>,
 }
 
 impl State {
+    /// Makes a topic what it is from now on, and tells the replicas.
     fn put(&mut self, config: TopicConfig) -> Arc<TopicConfig> {
         let config = Arc::new(config);
         self.topics.insert(config.topic_name.clone(), Arc::clone(&config));
-        self.data_version = self.data_version.next(now_ms());
+        self.data_version = self.log.next_version(self.data_version);
+        self.log.write(self.data_version, TableChange::Topic(config.as_ref().clone()));
         config
+    }
+
+    fn remove(&mut self, topic: &str) -> bool {
+        let was_there = self.topics.remove(topic).is_some();
+        if was_there {
+            self.data_version = self.log.next_version(self.data_version);
+            self.log.write(self.data_version, TableChange::TopicRemoved(topic.to_owned()));
+        }
+        was_there
     }
 
     fn table(&self) -> TopicConfigTable {
@@ -77,6 +90,7 @@ impl TopicTable {
                     (name.clone(), Arc::new(TopicConfig { topic_name: name, ..config }))
                 })
                 .collect(),
+            log: Arc::default(),
         };
         let mut system = BTreeSet::new();
         for topic in system_topics(config) {
@@ -113,7 +127,7 @@ impl TopicTable {
     /// A new version of the unchanged table, when what is registered depends on more than it.
     pub(crate) fn next_version(&self) {
         let mut state = self.state.write();
-        state.data_version = state.data_version.next(now_ms());
+        state.data_version = state.log.next_version(state.data_version);
     }
 
     /// The topics that the broker needs for itself.
@@ -196,12 +210,7 @@ impl TopicTable {
 
     /// Removes a topic; whether it was there.
     pub(crate) fn remove(&self, topic: &str) -> bool {
-        let mut state = self.state.write();
-        let was_there = state.topics.remove(topic).is_some();
-        if was_there {
-            state.data_version = state.data_version.next(now_ms());
-        }
-        was_there
+        self.state.write().remove(topic)
     }
 
     /// Takes over the table of the master, but keeps what this broker needs; whether anything is
@@ -219,18 +228,53 @@ impl TopicTable {
             }
         }
         let is_same = state.data_version == table.data_version && state.topics == topics;
-        *state = State { data_version: table.data_version, topics };
+        (state.data_version, state.topics) = (table.data_version, topics);
         !is_same
     }
 
+    /// Changes from now on go to this log.
+    pub(crate) fn set_log(&self, log: &Arc<MetadataLog>) {
+        self.state.write().log = Arc::clone(log);
+    }
+
+    /// Takes a change over from the log if it is newer than what is known; whether it was.
+    pub(crate) fn apply(&self, data_version: DataVersion, change: TableChange) -> bool {
+        let mut state = self.state.write();
+        if data_version <= state.data_version {
+            return false;
+        }
+        state.data_version = data_version;
+        match change {
+            TableChange::Topic(config) => {
+                state.topics.insert(config.topic_name.clone(), Arc::new(config));
+            }
+            TableChange::TopicRemoved(topic) => {
+                state.topics.remove(&topic);
+            }
+            TableChange::Group(_)
+            | TableChange::GroupRemoved(_)
+            | TableChange::ReadForbidden { .. } => {}
+        }
+        true
+    }
+
+    /// Versions from now on are those of the master of this epoch.
+    pub(crate) fn begin_epoch(&self, epoch: i64) {
+        let mut state = self.state.write();
+        state.data_version = state.data_version.begin_epoch(epoch, now_ms());
+    }
+
     /// Makes known what the log has messages of and this table lacks: a slave that becomes master
-    /// may have the messages of a topic whose making it had not heard of.
-    pub(crate) fn adopt(&self, store: &MessageStore) {
+    /// may have the messages of a topic whose making it had not heard of. Queues without messages
+    /// leave no trace, so there are as many as a topic has by default.
+    pub(crate) fn adopt(&self, store: &MessageStore, queues_min: i32) {
         for topic in store.topics() {
             if self.get(&topic).is_some() || topic_name::is_system(&topic) {
                 continue;
             }
-            let queues = store.queue_ids(&topic).into_iter().max().unwrap_or(0) + 1;
+            let seen = store.queue_ids(&topic).into_iter().max().unwrap_or(0) + 1;
+            let is_single = topic_name::is_retry(&topic) || topic_name::is_dlq(&topic);
+            let queues = if is_single { seen } else { seen.max(queues_min) };
             tracing::warn!(topic = %topic, queues, "a topic with messages was not known here");
             self.state.write().put(TopicConfig::new(&*topic, queues, perm::READ | perm::WRITE));
         }
@@ -280,6 +324,9 @@ fn system_topics(config: &BrokerConfig) -> Vec<TopicConfig> {
         TopicConfig::new(topic_name::TRANS_OP_HALF_TOPIC, 1, read_write),
         TopicConfig::new(topic_name::TIMER_TOPIC, 1, read_write),
     ];
+    if config.enable_controller_mode {
+        topics.push(TopicConfig::new(topic_name::METADATA_TOPIC, 1, perm::READ));
+    }
     if config.auto_create_topic_enable {
         let queues = config.default_topic_queue_nums;
         topics.push(TopicConfig::new(topic_name::AUTO_CREATE_TOPIC, queues, inherit(true)));
@@ -357,6 +404,23 @@ mod tests {
         assert!(table.get("a").is_some() && table.get("gone").is_none());
         assert!(table.get("SELF_TEST_TOPIC").is_some(), "the broker's own stay");
         assert_eq!(table.data_version(), data_version);
+    }
+
+    #[test]
+    fn older_changes_in_the_log_do_not_undo_newer_ones() {
+        let dir = tempfile::tempdir().unwrap();
+        let table = TopicTable::load(dir.path(), &config(true)).unwrap();
+        table.begin_epoch(3);
+        let version = |state_version, counter| DataVersion { state_version, counter, timestamp: 1 };
+        let change = |queues| TableChange::Topic(TopicConfig::new("t", queues, 6));
+        assert!(table.apply(version(4, 1), change(1)));
+        assert!(!table.apply(version(4, 1), change(2)), "read twice");
+        assert!(!table.apply(version(3, 99), change(2)), "of the master before");
+        assert_eq!(table.get("t").unwrap().write_queue_nums, 1);
+        assert!(table.apply(version(4, 2), TableChange::TopicRemoved("t".to_owned())));
+        assert!(table.get("t").is_none());
+        table.begin_epoch(5);
+        assert!(table.data_version() > version(4, 2));
     }
 
     #[test]

@@ -12,10 +12,13 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
+use client::{Admin, ClientConfig, ClientError, ClientInstance};
 use e2e::java::{Report, SendConsume};
 use e2e::local::LocalMode;
 use e2e::process::wait_until;
 use e2e::{programs, say};
+use protocol::perm;
+use protocol::topic_config::TopicConfig;
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -91,6 +94,7 @@ fn nothing_acknowledged_is_lost_when_the_master_goes() -> Result<()> {
 fn steps(bed: &Bed) -> Result<()> {
     bed.wait_in_sync()?;
     killed(bed)?;
+    remembered(bed)?;
     paused(bed)?;
     rolled(bed)?;
     moved(bed)
@@ -109,6 +113,40 @@ fn killed(bed: &Bed) -> Result<()> {
     let report = flow.finish()?;
     ensure!(report.lost == 0, "acknowledged messages were lost: {report:?}");
     say(&told(&report));
+    Ok(())
+}
+
+/// A topic that was made just before the master died is there after the failover, as it was made.
+fn remembered(bed: &Bed) -> Result<()> {
+    say("killing the master as soon as it has made a topic");
+    let runtime = tokio::runtime::Runtime::new()?;
+    let target = bed.local.target();
+    for queues in 20..22 {
+        let config = ClientConfig::new(target.namesrv.clone());
+        let (master, epoch) = (bed.master()?, bed.epoch()?);
+        let topic = TopicConfig::new(format!("Fresh{queues}"), queues, perm::READ | perm::WRITE);
+        let made = runtime.block_on(async {
+            let instance = ClientInstance::start(config).await?;
+            Admin::new(&instance).create_topic(&target.broker, &topic).await?;
+            anyhow::Ok(instance)
+        });
+        bed.local.kill(&format!("{GROUP}-{}/broker.conf", master - 1))?;
+        let instance = made?;
+        wait_until("a new epoch", LIMIT, || Ok(bed.epoch()? > epoch && bed.master().is_ok()))?;
+        let admin = Admin::new(&instance);
+        let ask = || admin.topic_config(&target.broker, &topic.topic_name);
+        let mut found = None;
+        wait_until("an answer of the new master", LIMIT, || {
+            found = match runtime.block_on(ask()) {
+                Err(ClientError::Remoting(_)) => return Ok(false),
+                answer => Some(answer?),
+            };
+            Ok(true)
+        })?;
+        let found = found.map(|found| found.write_queue_nums);
+        ensure!(found == Some(queues), "the new master knows a topic with {found:?} queues");
+        bed.wait_in_sync()?;
+    }
     Ok(())
 }
 

@@ -22,4 +22,10 @@ impl DataVersion {
     pub fn next(self, now_millis: i64) -> Self {
         Self { counter: self.counter.saturating_add(1), timestamp: now_millis, ..self }
     }
+
+    /// The version of the unchanged table of a master whose epoch begins.
+    #[must_use]
+    pub fn begin_epoch(self, epoch: i64, now_millis: i64) -> Self {
+        Self { state_version: epoch, ..self.next(now_millis) }
+    }
 }

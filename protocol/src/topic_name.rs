@@ -42,6 +42,9 @@ pub const OFFSET_MOVED_EVENT: &str = "OFFSET_MOVED_EVENT";
 pub const CHECKPOINT_TOPIC: &str = "CHECKPOINT_TOPIC";
 /// Timed messages.
 pub const TIMER_TOPIC: &str = "rmq_sys_wheel_timer";
+/// Changes of topics and groups in an elected group. Not a topic of Apache's broker, whose rules
+/// for names make it a system topic all the same.
+pub const METADATA_TOPIC: &str = "rmq_sys_METADATA";
 /// Prefix of the topic that keeps pop checkpoints; the cluster name follows.
 pub const REVIVE_PREFIX: &str = "rmq_sys_REVIVE_LOG_";
 /// Prefix of the topic by which brokers of a group learn of each other; the broker name follows.
@@ -67,6 +70,7 @@ const NOT_ALLOWED_TO_SEND: &[&str] = &[
     TRANS_CHECK_MAX_TIME_TOPIC,
     SELF_TEST_TOPIC,
     OFFSET_MOVED_EVENT,
+    METADATA_TOPIC,
 ];
 
 const SYSTEM_GROUPS: &[&str] = &[

@@ -44,6 +44,28 @@ impl<P: Processor> Server<P> {
         processor: Arc<P>,
         metrics: RemotingMetrics,
     ) -> std::io::Result<Self> {
+        Self::start_with(bind, config, processor, metrics)
+    }
+
+    /// As [`Server::start`], on addresses on which other processes of this user that call this may
+    /// listen, too: who connects meets one of them.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn start_shared(
+        config: ServerConfig,
+        processor: Arc<P>,
+        metrics: RemotingMetrics,
+    ) -> std::io::Result<Self> {
+        Self::start_with(bind_shared, config, processor, metrics)
+    }
+
+    fn start_with(
+        bind: fn(SocketAddr) -> std::io::Result<TcpListener>,
+        config: ServerConfig,
+        processor: Arc<P>,
+        metrics: RemotingMetrics,
+    ) -> std::io::Result<Self> {
         let connections = Arc::new(Semaphore::new(config.limits.connections_max));
         let shared = Shared::new(processor, config.limits, metrics);
         let tasks = TaskTracker::new();
@@ -90,7 +112,16 @@ impl<P: Processor> Server<P> {
 }
 
 fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    listen(Socket::new(Domain::for_address(address), Type::STREAM, None)?, address)
+}
+
+fn bind_shared(address: SocketAddr) -> std::io::Result<TcpListener> {
     let socket = Socket::new(Domain::for_address(address), Type::STREAM, None)?;
+    socket.set_reuse_port(true)?;
+    listen(socket, address)
+}
+
+fn listen(socket: Socket, address: SocketAddr) -> std::io::Result<TcpListener> {
     socket.set_reuse_address(true)?;
     socket.set_nonblocking(true)?;
     socket.bind(&address.into())?;

@@ -37,6 +37,7 @@ async fn update_all(broker: &Arc<Broker>, configs: Vec<SubscriptionGroupConfig>)
         broker.groups.update(config);
     }
     broker.blocking(|broker| broker.groups.save()).await?;
+    broker.metadata_log.settled().await?;
     success()
 }
 
@@ -68,6 +69,7 @@ pub(crate) async fn delete(broker: &Arc<Broker>, request: &RemotingCommand) -> A
         Ok::<_, crate::json_file::SaveError>(())
     };
     broker.blocking(forget).await?;
+    broker.metadata_log.settled().await?;
     success()
 }
 
@@ -107,6 +109,7 @@ pub(crate) async fn forbid(broker: &Arc<Broker>, request: &RemotingCommand) -> A
         let is_forbidden = !readable.eq_ignore_ascii_case("true");
         broker.groups.set_read_forbidden(group, topic, is_forbidden);
         broker.blocking(|broker| broker.groups.save()).await?;
+        broker.metadata_log.settled().await?;
     }
     let readable = !broker.groups.is_read_forbidden(group, topic);
     with_json(&GroupForbidden { group, readable, topic })

@@ -44,6 +44,7 @@ pub(crate) async fn update(broker: &Arc<Broker>, request: &RemotingCommand) -> A
     };
     if apply(broker, config.clone(), &changes)? {
         broker.publish_topic(&config.topic_name).await?;
+        broker.metadata_log.settled().await?;
     }
     success()
 }
@@ -70,6 +71,7 @@ pub(crate) async fn update_list(broker: &Arc<Broker>, request: &RemotingCommand)
     for topic in changed {
         broker.publish_topic(&topic).await?;
     }
+    broker.metadata_log.settled().await?;
     success()
 }
 
@@ -130,6 +132,7 @@ pub(crate) async fn delete(broker: &Arc<Broker>, request: &RemotingCommand) -> A
     check_not_system(broker, &topic)?;
     tracing::info!(topic, "topic is deleted by an administrator");
     broker.blocking(move |broker| forget(broker, &topic)).await?;
+    broker.metadata_log.settled().await?;
     success()
 }
 

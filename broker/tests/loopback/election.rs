@@ -10,9 +10,13 @@ use protocol::command::RemotingCommand;
 use protocol::header::controller::{
     AlterSyncStateSetResponseHeader, MasterHeader, RegisterReplicaRequestHeader, ReplicaHeader,
 };
+use protocol::header::group::GroupRequestHeader;
+use protocol::header::topic::{CreateTopicRequestHeader, TopicRequestHeader};
 use protocol::json;
 use protocol::request_code::RequestCode;
 use protocol::response_code::ResponseCode;
+use protocol::subscription::SubscriptionGroupConfig;
+use protocol::topic_config::TopicConfig;
 use remoting::{Context, Limits, Processor, RemotingMetrics, Response, Server, ServerConfig};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -209,5 +213,58 @@ async fn it_ends_when_its_promise_cannot_be_written() {
     bed.controller.elect(1, &bed.fixture.address);
     let ended = tokio::time::timeout(Duration::from_secs(30), bed.fixture.shutdown.requested());
     ended.await.expect("the broker asks for its end");
+    bed.fixture.stop().await;
+}
+
+fn topic(name: &str, queues: i32) -> CreateTopicRequestHeader {
+    CreateTopicRequestHeader {
+        topic: name.to_owned(),
+        default_topic: "TBW102".to_owned(),
+        read_queue_nums: queues,
+        write_queue_nums: queues,
+        perm: 6,
+        topic_filter_type: "SINGLE_TAG".to_owned(),
+        ..CreateTopicRequestHeader::default()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_knows_topics_and_groups_from_the_log() {
+    let (mut bed, client) = Bed::elected(&[]).await;
+    for (name, queues) in [("nine", 3), ("nine", 9), ("gone", 1)] {
+        client.ask(RequestCode::UPDATE_AND_CREATE_TOPIC, &topic(name, queues)).await;
+    }
+    let gone = TopicRequestHeader { topic: "gone".to_owned() };
+    client.ask(RequestCode::DELETE_TOPIC_IN_BROKER, &gone).await;
+    let group = SubscriptionGroupConfig {
+        group_name: "g".to_owned(),
+        retry_max_times: 3,
+        ..SubscriptionGroupConfig::default()
+    };
+    client.ask_json(RequestCode::UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, &group).await;
+    bed.fixture.stop().await;
+    for table in ["topics.json", "subscriptionGroup.json"] {
+        for name in [table.to_owned(), format!("{table}.bak")] {
+            let _ = std::fs::remove_file(bed.fixture.dir.path().join("config").join(name));
+        }
+    }
+    bed.fixture = bed.fixture.restart().await;
+    let (role, address) = (&bed.controller, bed.fixture.address.clone());
+    let client = bed.fixture.client();
+    let elect = async || {
+        role.elect(1, &address);
+        bed.send(&client).await.0 == ResponseCode::SUCCESS
+    };
+    until("elected again", elect).await;
+    let nine = TopicRequestHeader { topic: "nine".to_owned() };
+    let answer = client.ask(RequestCode::GET_TOPIC_CONFIG, &nine).await;
+    let nine: TopicConfig = json::from_slice(&answer.body).expect("works in a test");
+    assert_eq!(nine.write_queue_nums, 9);
+    let (code, _) = client.refused(RequestCode::GET_TOPIC_CONFIG, &gone).await;
+    assert_eq!(code, ResponseCode::TOPIC_NOT_EXIST);
+    let header = GroupRequestHeader { group: "g".to_owned() };
+    let answer = client.ask(RequestCode::GET_SUBSCRIPTIONGROUP_CONFIG, &header).await;
+    let group: SubscriptionGroupConfig = json::from_slice(&answer.body).expect("works in a test");
+    assert_eq!(group.retry_max_times, 3);
     bed.fixture.stop().await;
 }
