@@ -3,7 +3,8 @@
 #
 # Needs a C++ compiler, for libFuzzer. What is found in addition to `corpus/` is kept in the target
 # directory, where the next run goes on from; an input that makes a target fail is kept there, too,
-# and its path is printed.
+# and its path is printed. With FUZZ_SEED=n a run begins with `corpus/` alone and draws the same
+# inputs each time, so that a test that fails does so because of a change.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 seconds=${1:?usage: run.sh SECONDS [TARGET...]}
@@ -23,10 +24,15 @@ RUSTFLAGS=$(echo $coverage) cargo build --manifest-path "$here/Cargo.toml" --loc
 
 fuzz() {
   local name=$1 log=$found/$1.log
-  mkdir -p "$found/corpus/$name"
-  local flags=(-max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=4096
+  local corpus=$found/corpus/$name
+  if [[ -n ${FUZZ_SEED:-} ]]; then
+    corpus=$found/seeded/$name
+    rm -rf "$corpus"
+  fi
+  mkdir -p "$corpus"
+  local flags=(-seed="${FUZZ_SEED:-0}" -max_total_time="$seconds" -timeout=10 -rss_limit_mb=1024 -max_len=4096
     -artifact_prefix="$found/$name-" -print_final_stats=1 -verbosity=1)
-  if "$out/$host/release/$name" "${flags[@]}" "$found/corpus/$name" "$here/corpus/$name" \
+  if "$out/$host/release/$name" "${flags[@]}" "$corpus" "$here/corpus/$name" \
     >"$log" 2>&1; then
     local runs edges
     runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$log")
