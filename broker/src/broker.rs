@@ -17,6 +17,7 @@ use crate::clock::now_ms;
 use crate::config::BrokerConfig;
 use crate::consumer::{ConsumerTable, GroupChange};
 use crate::consumer_offset::ConsumerOffsetTable;
+use crate::farewell::Farewell;
 use crate::group::{self, GroupTable};
 use crate::ha::Ha;
 use crate::hold::PullHold;
@@ -69,6 +70,7 @@ pub(crate) struct Broker {
     pub(crate) hold: Arc<PullHold>,
     pub(crate) schedule: Schedule,
     pub(crate) name_servers: NameServers,
+    pub(crate) farewell: Farewell,
     pub(crate) ha: Ha,
     pub(crate) metrics: Metrics,
     pub(crate) throughput: Throughput,

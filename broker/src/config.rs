@@ -54,8 +54,13 @@ daemon::config! {
         broker_ip2("brokerIP2"): String = String::new(), important;
         /// The controllers elect the master of this brokerName; brokerRole does not count.
         enable_controller_mode("enableControllerMode"): bool = false, important;
-        /// Controllers, `host:port` joined by semicolons.
+        /// Controllers, `host:port` joined by semicolons; every address of a name counts.
         controller_addr("controllerAddr"): String = String::new(), important, hot;
+        /// File with what proves to the controllers who this broker is; read anew for each request.
+        controller_token_file("controllerTokenFile"): String = String::new();
+        /// Position of this broker among the replicas of its brokerName, from 0: sets brokerId to
+        /// one more.
+        replica_index("replicaIndex"): Option<u16> = None, range(0, 1_000);
         /// Address that clients are told of the master, if it is not brokerIP1:listenPort: one that
         /// leads to whoever is master.
         master_address("masterAddress"): String = String::new();
@@ -313,7 +318,7 @@ const DELAY_LEVELS_MAX: i32 = 64;
 
 fn check_controller_mode(config: &BrokerConfig) -> Vec<String> {
     let mut errors = Vec::new();
-    if config.broker_id == 0 {
+    if config.broker_id == 0 && config.replica_index.is_none() {
         let text = "`enableControllerMode` is true, but `brokerId` is 0: number the replicas of a \
                     brokerName from 1 on";
         errors.push(text.to_owned());

@@ -10,6 +10,7 @@ use remoting::{Channel, Context, Processor, Response};
 use tokio::time::Instant;
 
 use crate::broker::Broker;
+use crate::farewell;
 use crate::metrics::Answered;
 use crate::processor::{
     admin, client, connection, consume_stats, group, ha, lock, offset, pull, query, relay,
@@ -24,6 +25,11 @@ pub(crate) struct BrokerProcessor {
 
 impl Processor for BrokerProcessor {
     async fn process(&self, context: Context, request: RemotingCommand) -> Option<Response> {
+        if self.broker.farewell.is_said_to(&context.channel)
+            && let Some(answer) = farewell::answer(&request)
+        {
+            return Some(answer);
+        }
         let begin = Instant::now();
         let answer = answer(&self.broker, &context, &request).await;
         let response = answer.unwrap_or_else(|refusal| {

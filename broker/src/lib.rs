@@ -21,6 +21,7 @@ pub mod config;
 mod consumer;
 mod consumer_offset;
 mod dispatch;
+mod farewell;
 mod group;
 mod ha;
 mod hold;

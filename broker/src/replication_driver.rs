@@ -41,6 +41,7 @@ pub(crate) use self::open::open;
 pub(crate) use self::role_gate::{Admission, RoleGate};
 use self::state_file::StateFile;
 use crate::broker::{Broker, Identity};
+use crate::config::BrokerConfig;
 use crate::ha::{Growth, MasterAddress};
 use crate::log_records;
 use crate::refusal::Refusal;
@@ -138,7 +139,7 @@ impl ReplicationDriver {
         let _ = self.broker.set(Arc::downgrade(broker));
         let (driver, stop) = (|| Arc::clone(self), || self.stop.clone());
         self.spawn(link::accept(driver(), listener, stop()));
-        self.spawn(controller::send_heartbeats(driver(), stop()));
+        self.spawn(controller::run(driver(), stop()));
         self.spawn(tell_the_time(driver(), stop()));
         self.spawn(follow_the_log(driver(), stop()));
         // Not ended by `stop` but of its own accord, after all requests were answered.
@@ -157,6 +158,11 @@ impl ReplicationDriver {
         self.tasks.close();
         self.controllers.shutdown().await;
         self.tasks.wait().await;
+    }
+
+    /// Asks for another master in the place of this one.
+    pub(crate) async fn resign(&self) -> Result<(), String> {
+        self.controllers.hand_over(self).await.map_err(|error| error.to_string())
     }
 
     /// Lets the new master answer a send that came late.
@@ -189,9 +195,8 @@ impl ReplicationDriver {
         &self.controllers
     }
 
-    fn controllers_named(&self) -> Vec<String> {
-        let broker = self.broker.get().and_then(Weak::upgrade);
-        broker.map(|b| controller::addresses(&b.settings().controller_addr)).unwrap_or_default()
+    fn settings(&self) -> Option<Arc<BrokerConfig>> {
+        Some(self.broker.get()?.upgrade()?.settings())
     }
 
     fn identity(&self) -> &Identity {

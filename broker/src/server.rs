@@ -22,6 +22,7 @@ use crate::clock::now_ms;
 use crate::config::{self, BrokerConfig};
 use crate::consumer_offset::ConsumerOffsetTable;
 use crate::dispatch::BrokerProcessor;
+use crate::farewell::{self, Farewell};
 use crate::group::GroupTable;
 use crate::ha::{self, Ha};
 use crate::hold::PullHold;
@@ -39,6 +40,8 @@ const HELD_PULL_BYTES: usize = 1 << 10;
 /// Bytes of a frame beyond its message body: header and properties.
 const FRAME_OVERHEAD_BYTES: usize = 1 << 20;
 /// Time for each step of an orderly end, except the store's.
+/// Another replica has this long to become master in order, and clients to go there.
+const RESIGN_TIMEOUT: Duration = Duration::from_secs(15);
 const STEP_TIMEOUT: Duration = Duration::from_secs(2);
 /// Time for the store to flush and close.
 const STORE_TIMEOUT: Duration = Duration::from_secs(20);
@@ -92,6 +95,9 @@ impl RunningBroker {
         if loaded.config.broker_name.is_empty() {
             loaded.config.broker_name = machine_name();
         }
+        if let Some(index) = loaded.config.replica_index {
+            loaded.config.broker_id = i64::from(index) + 1;
+        }
         let config = Live::new(loaded);
         let settings = config.get();
         let bind: IpAddr = settings.bind_address.parse().unwrap_or([0, 0, 0, 0].into());
@@ -124,6 +130,13 @@ impl RunningBroker {
         broker.schedule.start(&broker);
         broker.name_servers.start(&broker);
         shutdown.spawn("housekeeping", keep_house(Arc::clone(&broker), shutdown.token().clone()));
+        if settings.enable_controller_mode {
+            let said = farewell::run(Arc::clone(&broker), Arc::clone(&server));
+            let stop = shutdown.token().clone();
+            shutdown.spawn("farewell", async move {
+                stop.run_until_cancelled(said).await;
+            });
+        }
         let _ = running.set(Arc::downgrade(&broker));
         let identity = &broker.identity;
         tracing::info!(
@@ -145,15 +158,21 @@ impl RunningBroker {
         self.health
     }
 
-    /// Ends in order: readiness, registration, held pulls, requests, replication, delayed messages,
-    /// tables, store.
+    /// Ends in order: readiness, mastership, registration, held pulls, requests, replication,
+    /// delayed messages, tables, store.
     pub async fn shutdown(self, shutdown: &Shutdown) {
         shutdown.stop();
         let begin = Instant::now();
         let broker = |_| Arc::clone(&self.broker);
-        let [unregister, wake, part, deliver, save, close] = [(); 6].map(broker);
+        let [leave, unregister, wake, part, deliver, save, close] = [(); 7].map(broker);
         let server = Arc::clone(&self.server);
+        let left = Arc::clone(&self.server);
         Drain::new()
+            .step(
+                "mastership",
+                RESIGN_TIMEOUT,
+                async move { farewell::resign(&leave, &left).await },
+            )
             .step("registration", STEP_TIMEOUT, async move {
                 unregister.name_servers.shutdown(&unregister).await;
             })
@@ -231,6 +250,7 @@ async fn open(
         hold,
         schedule,
         name_servers: NameServers::new(),
+        farewell: Farewell::default(),
         ha,
         metrics,
         throughput: Default::default(),

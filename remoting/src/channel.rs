@@ -58,9 +58,14 @@ impl Channel {
         Self { inner: Arc::new(inner) }
     }
 
-    /// A number that no other connection of this process has.
+    /// A number that no other connection of this process has; it rises with each.
     pub fn id(&self) -> u64 {
         self.inner.id
+    }
+
+    /// The number that the next connection of this process will have at least.
+    pub fn next_id() -> u64 {
+        NEXT_ID.load(Ordering::Relaxed)
     }
 
     /// The peer's address.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use futures::future::FutureExt;
 use futures::stream::{FuturesUnordered, StreamExt};
+use parking_lot::Mutex;
 use protocol::command::{RemotingCommand, SerializeType};
 use protocol::frame::{self, FrameError};
 use protocol::response_code::ResponseCode;
@@ -46,6 +47,8 @@ pub(crate) struct Shared<P> {
     pub(crate) request_bytes: Arc<Semaphore>,
     /// Ends reading; requests that were read are finished.
     pub(crate) stop: CancellationToken,
+    /// Does the same to the connections that there are, and not to later ones.
+    present: Mutex<CancellationToken>,
 }
 
 impl<P> Shared<P> {
@@ -53,7 +56,14 @@ impl<P> Shared<P> {
         let permits = limits.request_bytes_in_flight_max.div_ceil(BYTES_PER_PERMIT);
         let request_bytes = Arc::new(Semaphore::new(permits.min(Semaphore::MAX_PERMITS)));
         let stop = CancellationToken::new();
-        Arc::new(Self { processor, limits, metrics, request_bytes, stop })
+        let present = Mutex::new(stop.child_token());
+        Arc::new(Self { processor, limits, metrics, request_bytes, stop, present })
+    }
+
+    /// Ends the connections that there are.
+    pub(crate) fn end_present(&self) {
+        let later = self.stop.child_token();
+        std::mem::replace(&mut *self.present.lock(), later).cancel();
     }
 }
 
@@ -132,7 +142,7 @@ struct Reader<S, P> {
 impl<S: AsyncRead + Unpin, P: Processor> Reader<S, P> {
     async fn run(mut self) {
         let closed = self.context.channel.closed().clone();
-        let stop = self.shared.stop.clone();
+        let stop = self.shared.present.lock().clone();
         loop {
             self.buffer.reserve(READ_BYTES);
             let idle_at = self.last_used + self.shared.limits.idle;

@@ -102,6 +102,12 @@ impl<P: Processor> Server<P> {
         self.accepting.cancel();
     }
 
+    /// Ends the connections that there are, after their requests are finished, and goes on to
+    /// accept new ones.
+    pub fn close_connections(&self) {
+        self.shared.end_present();
+    }
+
     /// Stops accepting and reading, lets requests finish within the limit, and ends every
     /// connection.
     pub async fn shutdown(&self) {

@@ -5,13 +5,16 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use futures::future;
+use parking_lot::RwLock;
 use protocol::body::{AlterSyncStateSet, ReplicaRun, SyncStateSet};
 use protocol::command::RemotingCommand;
 use protocol::header::HeaderError;
 use protocol::header::controller::{
-    AlterSyncStateSetRequestHeader, FreezeMasterRequestHeader, FreezeMasterResponseHeader,
-    GetReplicaInfoRequestHeader, MasterHeader, RegisterReplicaRequestHeader, ReplicaHeader,
-    ReplicaHeartbeatRequestHeader, UnfreezeMasterRequestHeader,
+    AlterSyncStateSetRequestHeader, ElectMasterRequestHeader, FreezeMasterRequestHeader,
+    FreezeMasterResponseHeader, GetReplicaInfoRequestHeader, MasterHeader,
+    RegisterReplicaRequestHeader, ReplicaHeader, ReplicaHeartbeatRequestHeader,
+    UnfreezeMasterRequestHeader,
 };
 use protocol::json::{self, JsonError};
 use protocol::request_code::RequestCode;
@@ -24,12 +27,17 @@ use replication::identity::Registration;
 use replication::replica::ReplicaInput;
 use replication::{Member, Millis, RoleRecord, RunIdentity};
 use thiserror::Error;
+use tokio::net::lookup_host;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::ReplicationDriver;
 use crate::config;
 
+/// Field with what proves who asks.
+const TOKEN_FIELD: &str = "token";
+/// Between two looks at the names of controllers.
+const FIND_INTERVAL: Duration = Duration::from_secs(2);
 /// Between two heartbeats.
 const HEARTBEAT_INTERVAL: Duration = Duration::from_millis(500);
 /// A controller that does not answer within this is asked again, or another one.
@@ -39,7 +47,7 @@ const FREEZE_MARGIN: Duration = Duration::from_millis(250);
 
 /// Why a controller did not do what it was asked.
 #[derive(Debug, Error)]
-enum ControllerError {
+pub(super) enum ControllerError {
     #[error(transparent)]
     Remoting(#[from] RemotingError),
     #[error(transparent)]
@@ -50,11 +58,15 @@ enum ControllerError {
     Refused { code: ResponseCode, remark: String },
     #[error("controllerAddr names no controller")]
     NoController,
+    #[error("`controllerTokenFile` {path} cannot be read: {source}")]
+    Token { path: String, source: std::io::Error },
 }
 
 /// See the module.
 pub(super) struct Controllers {
     client: RemotingClient<FromController>,
+    /// Every address of every controller.
+    addresses: RwLock<Vec<String>>,
     /// Which of the addresses answered last.
     preferred: AtomicUsize,
     is_asking_role: AtomicBool,
@@ -67,6 +79,7 @@ impl Controllers {
         let processor = Arc::new(FromController { driver });
         Self {
             client: RemotingClient::new(Limits::default(), processor, RemotingMetrics::default()),
+            addresses: RwLock::default(),
             preferred: AtomicUsize::new(0),
             is_asking_role: AtomicBool::new(false),
             is_registering: AtomicBool::new(false),
@@ -118,12 +131,12 @@ impl Controllers {
         driver: &ReplicationDriver,
         request: &RemotingCommand,
     ) -> Result<RemotingCommand, ControllerError> {
-        let addresses = driver.controllers_named();
+        let addresses = self.addresses.read().clone();
         let mut outcome = Err(ControllerError::NoController);
         let first = self.preferred.load(Ordering::Relaxed);
         for at in 0..addresses.len() {
             let at = (first + at) % addresses.len();
-            outcome = self.ask_at(&addresses[at], request.clone()).await;
+            outcome = self.ask_at(driver, &addresses[at], request.clone()).await;
             let is_other_better = match &outcome {
                 Ok(_) => false,
                 Err(ControllerError::Refused { code, .. }) => {
@@ -139,11 +152,32 @@ impl Controllers {
         outcome
     }
 
+    /// Asks for a hand-over to the best other replica; the role comes as always.
+    pub(super) async fn hand_over(
+        &self,
+        driver: &ReplicationDriver,
+    ) -> Result<(), ControllerError> {
+        let identity = driver.identity();
+        let header = ElectMasterRequestHeader {
+            cluster_name: identity.cluster.clone(),
+            broker_name: identity.broker.clone(),
+            broker_id: identity.id,
+            hand_over: true,
+            ..ElectMasterRequestHeader::default()
+        };
+        let request = RemotingCommand::request(RequestCode::CONTROLLER_ELECT_MASTER, &header);
+        self.ask(driver, &request).await.map(drop)
+    }
+
     async fn ask_at(
         &self,
+        driver: &ReplicationDriver,
         address: &str,
-        request: RemotingCommand,
+        mut request: RemotingCommand,
     ) -> Result<RemotingCommand, ControllerError> {
+        if let Some(token) = token(driver).await? {
+            request.ext_fields.insert(TOKEN_FIELD, token);
+        }
         let answer = self.client.invoke(address, request, REQUEST_TIMEOUT).await?;
         if answer.response_code() == ResponseCode::SUCCESS {
             return Ok(answer);
@@ -191,20 +225,17 @@ impl Drop for Turn<'_> {
     }
 }
 
-/// Sends heartbeats to every controller until `stop`; a silent one does not keep others waiting.
-pub(super) async fn send_heartbeats(driver: Arc<ReplicationDriver>, stop: CancellationToken) {
+/// Sends heartbeats to every controller; a silent one does not keep others waiting.
+async fn send_heartbeats(driver: &Arc<ReplicationDriver>) {
     let mut ticks = interval(HEARTBEAT_INTERVAL);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
-        tokio::select! {
-            () = stop.cancelled() => return,
-            _ = ticks.tick() => {}
-        }
-        for address in driver.controllers_named() {
-            let driver = Arc::clone(&driver);
+        ticks.tick().await;
+        for address in driver.controllers().addresses.read().clone() {
+            let driver = Arc::clone(driver);
             driver.clone().spawn(async move {
                 let request = heartbeat(&driver);
-                let sent = driver.controllers().ask_at(&address, request);
+                let sent = driver.controllers().ask_at(&driver, &address, request);
                 if let Ok(Err(error)) = timeout(HEARTBEAT_INTERVAL * 2, sent).await {
                     tracing::debug!(controller = address, %error, "no heartbeat");
                 }
@@ -401,7 +432,49 @@ async fn freeze(
     })
 }
 
-/// Addresses in `controllerAddr`, `;` between them.
-pub(super) fn addresses(setting: &str) -> Vec<String> {
-    config::name_servers(setting).map(str::to_owned).collect()
+/// What proves to controllers who this broker is; nothing where they trust everybody.
+async fn token(driver: &ReplicationDriver) -> Result<Option<String>, ControllerError> {
+    let settings = driver.settings();
+    let path = settings.as_ref().map_or("", |settings| settings.controller_token_file.trim());
+    if path.is_empty() {
+        return Ok(None);
+    }
+    match tokio::fs::read_to_string(path).await {
+        Ok(token) => Ok(Some(token.trim().to_owned())),
+        Err(source) => Err(ControllerError::Token { path: path.to_owned(), source }),
+    }
+}
+
+/// Keeps in touch with every controller until `stop`.
+pub(super) async fn run(driver: Arc<ReplicationDriver>, stop: CancellationToken) {
+    find(&driver).await;
+    let looks = async {
+        let mut ticks = interval(FIND_INTERVAL);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            find(&driver).await;
+        }
+    };
+    stop.run_until_cancelled(future::join(looks, send_heartbeats(&driver))).await;
+}
+
+/// Looks at the names of controllers again: their addresses come and go.
+async fn find(driver: &ReplicationDriver) {
+    let Some(settings) = driver.settings() else { return };
+    let mut found = Vec::new();
+    for name in config::name_servers(&settings.controller_addr) {
+        match timeout(REQUEST_TIMEOUT, lookup_host(name)).await {
+            Ok(Ok(addresses)) => found.extend(addresses.map(|address| address.to_string())),
+            Ok(Err(error)) => tracing::debug!(name, %error, "a controller has no address"),
+            Err(_) => tracing::debug!(name, "no answer about the address of a controller"),
+        }
+    }
+    found.sort_unstable();
+    found.dedup();
+    let known = &driver.controllers().addresses;
+    if !found.is_empty() && *known.read() != found {
+        tracing::info!(controllers = found.join(" "), "controllers are at these addresses");
+        *known.write() = found;
+    }
 }

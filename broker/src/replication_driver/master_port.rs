@@ -11,8 +11,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use protocol::command::RemotingCommand;
-use protocol::request_code::RequestCode;
-use protocol::response_code::ResponseCode;
 use remoting::{
     Channel, Context, Limits, Processor, RemotingMetrics, Response, Server, ServerConfig,
 };
@@ -22,7 +20,7 @@ use tokio_util::task::TaskTracker;
 
 use crate::broker::Broker;
 use crate::dispatch::BrokerProcessor;
-use crate::server;
+use crate::{farewell, server};
 
 /// Another program may hold the port.
 const BIND_PAUSE: Duration = Duration::from_millis(10);
@@ -33,8 +31,6 @@ const OVERLAP_MIN: Duration = Duration::from_millis(20);
 /// 3 s for an answer that was on its way when the connection was closed.
 const LEAVE_TIME: Duration = Duration::from_secs(3);
 const LEAVE_TIME_MIN: Duration = Duration::from_millis(100);
-/// Last version whose clients do not know GO_AWAY (`V5_1_4`). Their sends are forwarded.
-const LAST_VERSION_WITHOUT_GO_AWAY: i32 = 441;
 
 /// Answers as a broker, until clients had better go to another.
 struct MasterProcessor {
@@ -44,18 +40,10 @@ struct MasterProcessor {
 
 impl Processor for MasterProcessor {
     async fn process(&self, context: Context, request: RemotingCommand) -> Option<Response> {
-        // Pulls are refused as by any slave, and come again on another connection: Java's client
-        // now and then never hears of a pull that it has moved by itself.
-        let is_send = matches!(
-            request.request_code(),
-            RequestCode::SEND_MESSAGE
-                | RequestCode::SEND_MESSAGE_V2
-                | RequestCode::SEND_BATCH_MESSAGE
-        );
-        let knows_go_away = request.version > LAST_VERSION_WITHOUT_GO_AWAY;
-        if is_send && knows_go_away && self.is_leaving.load(Ordering::Acquire) {
-            let remark = "this broker is not the master any more: connect anew";
-            return Some(RemotingCommand::error(ResponseCode::GO_AWAY, remark).into());
+        if self.is_leaving.load(Ordering::Acquire)
+            && let Some(answer) = farewell::answer(&request)
+        {
+            return Some(answer);
         }
         self.processor.process(context, request).await
     }

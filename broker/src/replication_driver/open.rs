@@ -45,7 +45,7 @@ pub(crate) fn open(
     };
     let member = Member {
         id: identity.id,
-        address: identity.address.clone(),
+        address: peer_address(identity, settings.listen_port),
         ha_address: identity.ha_address.clone(),
     };
     let min_in_sync = settings.min_in_sync_replicas;
@@ -57,6 +57,13 @@ pub(crate) fn open(
     let identity = identity.clone();
     let (root, shutdown) = (root.clone(), shutdown.clone());
     Ok(ReplicationDriver::new(Start { replica, state_file, identity, gate, root, shutdown }))
+}
+
+/// Where the other brokers of the group reach this one: by brokerIP2, as for the log. It is
+/// registered anew at each start; a name that clients are told may lead to the process before.
+fn peer_address(identity: &Identity, port: u16) -> String {
+    let host = identity.ha_address.rsplit_once(':').map_or("", |(host, _)| host);
+    format!("{host}:{port}")
 }
 
 /// Whether the machine has not started anew since the last run; from now on this run is the last.

@@ -74,6 +74,10 @@ impl Processor for Controller {
                 self.answer()
                     .with_header(&AlterSyncStateSetResponseHeader { new_sync_state_set_epoch })
             }
+            RequestCode::CONTROLLER_ELECT_MASTER => {
+                let code = ResponseCode::CONTROLLER_ELECT_MASTER_FAILED;
+                RemotingCommand::error(code, "there is no other replica")
+            }
             RequestCode::BROKER_HEARTBEAT => {
                 request.header::<ReplicaHeader>().expect("works in a test");
                 *self.heartbeats.lock() += 1;
