@@ -15,7 +15,7 @@ pub const VALUE_CHARS_MAX: u64 = 1024;
 const KEY_PATTERN: &str = "^[a-zA-Z][a-zA-Z0-9_.-]{0,127}$";
 
 /// Keys that the operator sets, each with what to do instead.
-pub const OWNED_KEYS: [(&str, &str); 24] = [
+pub const OWNED_KEYS: [(&str, &str); 28] = [
     ("brokerName", "it is the name of the BrokerGroup"),
     ("brokerId", "it follows from the pod"),
     ("brokerRole", "it follows from spec.brokers.replicas"),
@@ -40,6 +40,10 @@ pub const OWNED_KEYS: [(&str, &str); 24] = [
     ("storePathCommitLog", "data is in the volume of spec.brokers.storage"),
     ("enableControllerMode", "the operator elects masters"),
     ("controllerAddr", "the operator elects masters"),
+    ("controllerTokenFile", "the operator elects masters"),
+    ("replicaIndex", "it follows from the pod"),
+    ("masterAddress", "it is that of the master's Service"),
+    ("masterListenPort", "each pod has ports of its own"),
 ];
 
 /// What is said of an owned key.

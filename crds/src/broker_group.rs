@@ -1,5 +1,6 @@
 //! `BrokerGroup`: one BrokerName of a cluster. The operator writes it; people read it.
 
+use crate::election_record::ElectionRecord;
 use crate::pod_settings::{ImagePullPolicy, PodSettings, PullSecret};
 use crate::resources::Resources;
 use crate::rocketmq_cluster::{Flush, no_default};
@@ -30,6 +31,8 @@ use std::collections::BTreeMap;
     ),
     printcolumn(name = "Cluster", type_ = "string", json_path = ".spec.cluster"),
     printcolumn(name = "Master", type_ = "string", json_path = ".status.master"),
+    printcolumn(name = "Epoch", type_ = "integer", json_path = ".status.election.masterEpoch"),
+    printcolumn(name = "In-Sync", type_ = "string", json_path = ".status.election.syncStateSet"),
     printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp"),
     printcolumn(
@@ -60,6 +63,10 @@ pub struct BrokerGroupSpec {
     pub image_pull_secrets: Option<Vec<PullSecret>>,
     /// When a message counts as stored.
     pub flush: Flush,
+    /// Brokers of the group. The master of several is elected. Absent: 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 5))]
+    pub replicas: Option<i32>,
     /// The volume of each broker.
     pub storage: Storage,
     /// Lines of broker.conf.
@@ -93,6 +100,10 @@ pub struct BrokerGroupStatus {
     /// Size of the volume that there is, which follows `spec.storage.size` once it has grown.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
+    /// The record of elections, for a group of several brokers. The operator lives by it: never
+    /// change it by hand.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub election: Option<ElectionRecord>,
     /// `Ready`, `Progressing` and `Degraded`, as in the RocketMQCluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), transform = no_default)]
@@ -100,13 +111,27 @@ pub struct BrokerGroupStatus {
     pub conditions: Vec<Condition>,
 }
 
+impl BrokerGroupSpec {
+    /// Brokers of the group.
+    pub fn replicas(&self) -> i32 {
+        self.replicas.unwrap_or(1)
+    }
+
+    /// Brokers that must have a message before it is acknowledged.
+    pub fn min_in_sync(&self) -> usize {
+        let value = self.config.as_ref().and_then(|config| config.get("minInSyncReplicas"));
+        value.and_then(|value| value.trim().parse().ok()).unwrap_or(1)
+    }
+}
+
 /// What a group is doing: `Starting` its broker is not ready yet, `Serving` it serves as the spec
-/// says, `Outdated` it serves but waits for a restart to take up a change, `Failed` it cannot
-/// start.
+/// says, `Degraded` it serves but not all its brokers are there, `Outdated` it serves but waits for
+/// a restart to take up a change, `Failed` it cannot start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub enum Phase {
     Starting,
     Serving,
+    Degraded,
     Outdated,
     Failed,
 }

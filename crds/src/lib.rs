@@ -13,6 +13,7 @@
 pub mod broker_config;
 pub mod broker_group;
 pub mod condition;
+pub mod election_record;
 pub mod pod_settings;
 pub mod problem;
 pub mod quantity;
@@ -24,8 +25,9 @@ use kube::CustomResourceExt;
 use serde_json::Value;
 
 pub use broker_group::{BrokerGroup, BrokerGroupSpec, BrokerGroupStatus, Phase};
+pub use election_record::{ElectionJson, ElectionRecord, ReplicaJson};
 pub use pod_settings::{ImagePullPolicy, PodSettings, PullSecret};
-pub use problem::{Problem, local_problems, problems};
+pub use problem::{Problem, problems};
 pub use resources::{ResourceList, Resources};
 pub use rocketmq_cluster::{
     BrokersSpec, BrokersStatus, Flush, NameServerSpec, NameServersStatus, RocketMQCluster,

@@ -4,7 +4,7 @@
 use crate::quantity::{self, Quantity};
 use crate::rocketmq_cluster::{
     BrokersSpec, GROUPS_MAX, MIN_IN_SYNC_MESSAGE, NAME_CHARS_MAX, NAME_FORM_MESSAGE,
-    NAME_LENGTH_MESSAGE, NAME_SERVERS_MAX, REPLICAS_MAX, REPLICAS_MESSAGE, RocketMQCluster,
+    NAME_LENGTH_MESSAGE, NAME_SERVERS_MAX, REPLICAS_MAX, RocketMQCluster,
 };
 use crate::storage::{SIZE_BYTES_MIN, SIZE_MESSAGE};
 use crate::{PodSettings, Resources, broker_config, pod_settings, resources};
@@ -26,19 +26,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Everything that is wrong with a cluster on Kubernetes, in the order of its fields.
+/// Everything that is wrong with a cluster, in the order of its fields.
 pub fn problems(cluster: &RocketMQCluster) -> Vec<Problem> {
-    let mut found = Found(local_problems(cluster));
-    let field = "spec.brokers.replicas";
-    let is_alone = cluster.spec.brokers.replicas.unwrap_or(1) == 1;
-    if !found.0.iter().any(|problem| problem.field == field) {
-        found.unless(is_alone, field, || REPLICAS_MESSAGE.to_owned());
-    }
-    found.0
-}
-
-/// Everything that is wrong with a cluster of processes on one machine.
-pub fn local_problems(cluster: &RocketMQCluster) -> Vec<Problem> {
     let mut found = Found::default();
     name(&mut found, cluster.metadata.name.as_deref().unwrap_or_default());
     if let Some(name_server) = &cluster.spec.name_server {

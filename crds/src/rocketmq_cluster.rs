@@ -23,8 +23,8 @@ pub(crate) const NAME_LENGTH_MESSAGE: &str =
     "metadata.name must be at most 40 characters, so that the names of its pods fit";
 pub(crate) const NAME_FORM_MESSAGE: &str = "metadata.name must start with a lower case letter and \
                                             have only lower case letters, digits and '-'";
-pub(crate) const REPLICAS_MESSAGE: &str =
-    "replicas must be 1 on Kubernetes in this version; more run in local mode";
+pub(crate) const FEWER_REPLICAS_MESSAGE: &str = "replicas must not become fewer in this version: \
+                                                 the messages of a removed broker may be needed";
 pub(crate) const MIN_IN_SYNC_MESSAGE: &str =
     "config.minInSyncReplicas must not be above replicas: no message would ever be taken";
 pub(crate) const FEWER_GROUPS_MESSAGE: &str =
@@ -112,10 +112,12 @@ pub struct BrokersSpec {
     #[schemars(range(min = 1, max = 64))]
     #[x_kube(validation = ("self >= oldSelf", FEWER_GROUPS_MESSAGE))]
     pub groups: i32,
-    /// Brokers of each group: one master, the others slaves. Absent: 1, which is all that there can
-    /// be on Kubernetes in this version.
+    /// Brokers of each group: one master, which is elected, and its slaves. Absent: 1. It may only
+    /// grow. A message is acknowledged when all slaves that are in sync have it, and
+    /// `config.minInSyncReplicas` (absent: 1) brokers at least.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[x_kube(validation = ("self == 1", REPLICAS_MESSAGE))]
+    #[schemars(range(min = 1, max = 5))]
+    #[x_kube(validation = ("self >= oldSelf", FEWER_REPLICAS_MESSAGE))]
     pub replicas: Option<i32>,
     /// When a message counts as stored. Absent: `Async`.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -25,7 +25,7 @@ fn good() -> Value {
             pod: {labels: {team: a}, annotations: {note: b}}
           brokers:
             groups: 2
-            replicas: 1
+            replicas: 3
             storage: {size: 20Gi, storageClassName: fast, reclaim: Retain}
             config: {fileReservedTime: "48"}
         "#,
@@ -76,11 +76,9 @@ fn wrong_resources_are_refused() {
         ("/metadata/name", json!("x".repeat(41)), "", "at most 40 characters"),
         ("/metadata/name", json!("a.b"), "", "must start with a lower case letter"),
         ("/metadata/name", json!("1a"), "", "must start with a lower case letter"),
-        ("/spec/brokers/replicas", json!(3), "spec.brokers.replicas", "replicas must be 1"),
-        ("/spec/brokers/replicas", json!(0), "spec.brokers.replicas", "replicas must be 1"),
         (
             "/spec/brokers/config",
-            json!({"minInSyncReplicas": "2"}),
+            json!({"minInSyncReplicas": "4"}),
             "spec.brokers",
             "config.minInSyncReplicas must not be above replicas",
         ),
@@ -134,6 +132,7 @@ fn wrong_resources_are_refused() {
 fn wrong_changes_are_refused() {
     for (pointer, value, says) in [
         ("/spec/brokers/groups", json!(1), "groups must not become fewer"),
+        ("/spec/brokers/replicas", json!(2), "replicas must not become fewer"),
         ("/spec/brokers/storage/size", json!("19Gi"), "size may only grow"),
         ("/spec/brokers/storage/storageClassName", json!("slow"), "cannot be changed"),
         ("/spec/brokers/storage/storageClassName", Value::Null, "cannot be changed"),
@@ -147,6 +146,7 @@ fn wrong_changes_are_refused() {
 fn good_changes_pass() {
     for (pointer, value) in [
         ("/spec/brokers/groups", json!(3)),
+        ("/spec/brokers/replicas", json!(5)),
         ("/spec/brokers/storage/size", json!("20481Mi")),
         ("/spec/brokers/storage/reclaim", json!("Delete")),
         ("/spec/nameServer/replicas", json!(1)),
@@ -164,10 +164,10 @@ fn the_check_in_code_agrees() {
         ("/metadata/name", json!("x".repeat(41)), "metadata.name: metadata.name must be at most"),
         ("/metadata/name", json!("a.b"), "metadata.name: metadata.name must start with"),
         ("/spec/brokers/groups", json!(0), "spec.brokers.groups: must be between 1 and 64"),
-        ("/spec/brokers/replicas", json!(3), "spec.brokers.replicas: replicas must be 1"),
+        ("/spec/brokers/replicas", json!(6), "spec.brokers.replicas: must be between 1 and 5"),
         (
             "/spec/brokers/config",
-            json!({"minInSyncReplicas": "2"}),
+            json!({"minInSyncReplicas": "4"}),
             "spec.brokers.config.minInSyncReplicas: config.minInSyncReplicas must not be above",
         ),
         ("/spec/brokers/storage/size", json!("20"), "spec.brokers.storage.size: size must be"),

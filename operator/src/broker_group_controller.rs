@@ -59,7 +59,15 @@ async fn steps(group: &BrokerGroup, context: &Context) -> Result<Action, Error> 
     let fetched = fetch::fetch(group, &context.client).await?;
     let applied = match validate::validate(group, &fetched) {
         Err(problems) => apply::Outcome::Invalid(problems),
-        Ok(valid) => apply::apply(group, build::build(&valid), &fetched, context).await?,
+        Ok(valid) => {
+            apply::apply(
+                group,
+                build::build(&valid, &context.controller_address),
+                &fetched,
+                context,
+            )
+            .await?
+        }
     };
     status::update(group, &fetched, &applied, context).await
 }

@@ -66,6 +66,20 @@ pub struct RunArgs {
     )]
     pub settle_seconds: u64,
 
+    /// Where brokers register whose masters are elected
+    #[arg(
+        long,
+        env = "ROCKETMQ_CONTROLLER_LISTEN",
+        value_name = "ADDRESS",
+        default_value = "0.0.0.0:9878"
+    )]
+    pub controller_listen: SocketAddr,
+
+    /// Where brokers find that port of all replicas; without it the Service rocketmq-controller of
+    /// the operator's namespace
+    #[arg(long, env = "ROCKETMQ_CONTROLLER_ADDRESS", value_name = "HOST:PORT")]
+    pub controller_address: Option<String>,
+
     #[command(flatten)]
     pub lease: LeaseArgs,
 

@@ -1,13 +1,16 @@
 //! What every reconcile is given. Nothing of it is about one cluster: what the operator knows of a
 //! cluster is in the API server, so a restart of the operator forgets nothing.
 
+use crate::election::Group;
 use crate::event::{Events, Reason};
+use crate::group_elections::GroupElections;
 use crate::metrics::Metrics;
 use k8s_openapi::api::core::v1::ObjectReference;
 use kube::core::error_boundary::InvalidObject;
 use kube::{Client, Resource};
 use parking_lot::Mutex;
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// First pause after an error; each further one in a row doubles it.
@@ -34,6 +37,10 @@ pub struct Context {
     pub images: Images,
     /// How long a pod must have been ready before the next one of its cluster is restarted.
     pub settle: Duration,
+    /// Where brokers find this operator: `host:port`.
+    pub controller_address: String,
+    /// Elections of groups; none in tests of reconciles.
+    pub elections: Option<Arc<GroupElections>>,
     /// Writes Events.
     pub events: Events,
     /// Measures.
@@ -51,7 +58,29 @@ impl Context {
         events: Events,
         metrics: Metrics,
     ) -> Self {
-        Self { client, images, settle, events, metrics, failures: Mutex::default() }
+        Self {
+            client,
+            images,
+            settle,
+            controller_address: String::new(),
+            elections: None,
+            events,
+            metrics,
+            failures: Mutex::default(),
+        }
+    }
+
+    /// This replica of the operator leads, or no more.
+    pub fn leads(&self, leads: bool) {
+        self.metrics.leads(leads);
+        if let Some(elections) = &self.elections {
+            elections.lead(leads);
+        }
+    }
+
+    /// The group of a BrokerGroup whose master is elected.
+    pub fn group(&self, namespace: &str, name: &str) -> Option<Group> {
+        self.elections.as_ref()?.group(namespace, name)
     }
 
     /// Tells people about a resource that is not of the form that its kind has.

@@ -34,6 +34,9 @@ pub enum Error {
     /// The resource lacks what every stored resource has.
     #[error("{0} has no name, namespace or uid")]
     Anonymous(&'static str),
+    /// The pod of a master is being made.
+    #[error("pod {0} has no address yet")]
+    NoAddress(String),
     /// It took too long; it will be tried again.
     #[error("not done within {} s", .0.as_secs())]
     Slow(std::time::Duration),
@@ -61,6 +64,7 @@ impl Error {
             Self::Foreign { .. } => "foreign",
             Self::Json { .. } => "json",
             Self::Anonymous(_) => "anonymous",
+            Self::NoAddress(_) => "no-address",
             Self::Slow(_) => "slow",
             Self::Panicked(_) => "panic",
         }

@@ -29,6 +29,10 @@ pub enum Reason {
     Restarting(RestartReason),
     /// A volume claim grows.
     GrowingVolume,
+    /// A group has another master.
+    MasterElected,
+    /// What came of a person's wish for another master.
+    Promoted,
     /// The resource cannot be read.
     Unreadable,
 }
@@ -45,6 +49,8 @@ impl Reason {
             Self::Restarting(RestartReason::Resources) => "RestartingForResources",
             Self::Restarting(RestartReason::Template) => "RestartingForTemplate",
             Self::GrowingVolume => "GrowingVolume",
+            Self::MasterElected => "MasterElected",
+            Self::Promoted => "Promoted",
             Self::Unreadable => "Unreadable",
         }
     }

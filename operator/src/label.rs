@@ -14,6 +14,10 @@ pub const BROKER_GROUP: &str = "rocketmq.rs/broker-group";
 pub const CONFIG_HASH: &str = "rocketmq.rs/config-hash";
 /// Hash of an object as it was last applied.
 pub const APPLIED_HASH: &str = "rocketmq.rs/applied-hash";
+/// `master` or `slave`, at the pods of a group whose master is elected.
+pub const ROLE: &str = "rocketmq.rs/role";
+/// The pod that a person wants to be master, at a BrokerGroup.
+pub const PROMOTE: &str = "rocketmq.rs/promote";
 /// `namesrv` or `broker`.
 pub const COMPONENT: &str = "app.kubernetes.io/component";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";

@@ -22,6 +22,7 @@ pub mod election;
 pub mod error;
 pub mod event;
 pub mod fetch;
+pub mod group_elections;
 pub mod label;
 pub mod lease;
 pub mod local;

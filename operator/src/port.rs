@@ -13,6 +13,8 @@ pub const BROKER_HEALTH: i32 = 5557;
 
 /// Ports of a name server, by name.
 pub const NAMESRV: [(&str, i32); 2] = [("remoting", NAMESRV_REMOTING), ("health", NAMESRV_HEALTH)];
+/// Ports of a group's master, by name.
+pub const MASTER: [(&str, i32); 2] = [("remoting", BROKER_REMOTING), ("vip", BROKER_REMOTING - 2)];
 /// Ports of a broker, by name. Clients use `vip` (two below the first) when they are told to.
 pub const BROKER: [(&str, i32); 3] =
     [("remoting", BROKER_REMOTING), ("vip", BROKER_REMOTING - 2), ("health", BROKER_HEALTH)];

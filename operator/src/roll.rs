@@ -49,6 +49,35 @@ impl Reason {
     }
 }
 
+impl Member {
+    /// What elections know of it: a broker that is not in sync has to catch up before another one
+    /// may go, and one that is needs no time for clients to find it.
+    fn in_group(mut self, in_sync: bool) -> Self {
+        self.state = match self.state {
+            State::Ready(_) if in_sync => State::Ready(Duration::MAX),
+            State::Ready(_) => State::Behind,
+            state => state,
+        };
+        self
+    }
+}
+
+/// Puts the members of a group in the order in which they are restarted: slaves, then the master.
+pub fn elected(
+    members: Vec<Member>,
+    master: Option<&str>,
+    in_sync: impl Fn(&str) -> bool,
+) -> Vec<Member> {
+    let all = members.into_iter().map(|member| {
+        let in_sync = in_sync(&member.pod);
+        member.in_group(in_sync)
+    });
+    let (last, mut ordered): (Vec<_>, Vec<_>) =
+        all.partition(|member| Some(member.pod.as_str()) == master);
+    ordered.extend(last);
+    ordered
+}
+
 /// A pod, or the place of one, as the roller sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
@@ -71,6 +100,8 @@ pub enum State {
     Terminating,
     /// It is there and not ready.
     NotReady,
+    /// It is ready, but has not all that its master has.
+    Behind,
     /// It is ready, for so long.
     Ready(Duration),
 }
@@ -103,7 +134,8 @@ pub fn next(members: &[Member], settle: Duration) -> Decision {
     let wait =
         |why: String, again| Decision::Wait(format!("{why} before {} restarts", first.pod), again);
     if let Some(absent) = members.iter().find(|m| !matches!(m.state, State::Ready(_))) {
-        return wait(format!("waiting for {} to be ready", absent.pod), LOOK_AGAIN);
+        let what = if absent.state == State::Behind { "in sync" } else { "ready" };
+        return wait(format!("waiting for {} to be {what}", absent.pod), LOOK_AGAIN);
     }
     let others = members.iter().filter(|m| m.pod != first.pod);
     let youngest = others
@@ -243,6 +275,27 @@ mod tests {
         check(&[("b0", YOUNG, true)], "restart b0");
         check(&[("b0", Terminating, true), ("b1", OLD, false)], "up to date");
         check(&[("b0", NotReady, false), ("b1", OLD, false)], "up to date");
+    }
+
+    #[test]
+    fn the_master_goes_last_and_slaves_come_back_in_sync_first() {
+        let member = |pod: &str, state, outdated: bool| Member {
+            pod: pod.to_owned(),
+            component: Broker,
+            state,
+            outdated: outdated.then_some(Reason::Image),
+        };
+        let decide = |b0, b1, in_sync: &[&str]| {
+            let members = vec![b1, b0];
+            let ordered = elected(members, Some("b1"), |pod| in_sync.contains(&pod));
+            next(&ordered, SETTLE)
+        };
+        let (old, new) = (|pod| member(pod, YOUNG, true), |pod| member(pod, YOUNG, false));
+        let restart = |pod: &str| Decision::Restart(pod.to_owned(), Reason::Image);
+        assert_eq!(decide(old("b0"), old("b1"), &["b0", "b1"]), restart("b0"));
+        assert_eq!(decide(new("b0"), old("b1"), &["b0", "b1"]), restart("b1"));
+        let why = "waiting for b0 to be in sync before b1 restarts".to_owned();
+        assert_eq!(decide(new("b0"), old("b1"), &["b1"]), Decision::Wait(why, LOOK_AGAIN));
     }
 
     fn set(yaml: &str) -> StatefulSet {

@@ -3,10 +3,11 @@
 use crate::cli::{ClusterArgs, RunArgs};
 use crate::context::{Context, Images};
 use crate::event::Events;
+use crate::group_elections::GroupElections;
 use crate::lease::{Candidate, Settings};
 use crate::metrics::Metrics;
 use crate::watch::Scope;
-use crate::{broker_group_controller, cluster_controller};
+use crate::{broker_group_controller, cluster_controller, port};
 use daemon::health::{Checks, Health, HealthServer};
 use daemon::shutdown::Shutdown;
 use daemon::telemetry::LogLevel;
@@ -67,6 +68,10 @@ pub async fn run(args: RunArgs, log: LogLevel, shutdown: &Shutdown) -> Result<()
     daemon::build_info::register(&mut registry, "rocketmq-operator");
     daemon::process_metrics::register(&mut registry);
     let metrics = Metrics::register(&mut registry);
+    let controller_address = args.controller_address.unwrap_or_else(|| {
+        let namespace = &args.lease.lease_namespace;
+        format!("rocketmq-controller.{namespace}.svc:{}", port::CONTROLLER)
+    });
     let lease = Settings {
         namespace: args.lease.lease_namespace,
         name: args.lease.lease_name,
@@ -86,16 +91,23 @@ pub async fn run(args: RunArgs, log: LogLevel, shutdown: &Shutdown) -> Result<()
         .map_err(|source| RunError::Listen { address, source })?;
     shutdown.spawn("health", server.serve(shutdown.token().clone()));
 
-    let context = Arc::new(Context::new(
-        client.clone(),
-        Images { namesrv: args.namesrv_image, broker: args.broker_image },
-        Duration::from_secs(args.settle_seconds),
-        Events::new(client, args.lease.lease_identity),
-        metrics,
-    ));
+    let events = Events::new(client.clone(), args.lease.lease_identity);
+    let images = Images { namesrv: args.namesrv_image, broker: args.broker_image };
+    let settle = Duration::from_secs(args.settle_seconds);
+    let mut context = Context::new(client.clone(), images, settle, events.clone(), metrics);
+    context.controller_address = controller_address;
+    let address = args.controller_listen;
+    let told = context.controller_address.clone();
+    let elections = GroupElections::start(client, address, told, events, shutdown.clone())
+        .map_err(|source| RunError::Listen { address, source })?;
+    context.elections = Some(Arc::clone(&elections));
     let scopes = Scope::of(&args.watch_namespaces);
     tracing::info!(?scopes, "serving");
-    lead(candidate, &context, &scopes, shutdown).await;
+    let (stop, watched) = (shutdown.token().clone(), scopes.clone());
+    shutdown.spawn("elections", async move {
+        stop.run_until_cancelled(elections.run(watched)).await;
+    });
+    lead(candidate, &Arc::new(context), &scopes, shutdown).await;
     Ok(())
 }
 
@@ -108,7 +120,7 @@ async fn lead(
 ) {
     let stop = shutdown.token();
     while stop.run_until_cancelled(candidate.acquire()).await.is_some() {
-        context.metrics.leads(true);
+        context.leads(true);
         // When the Lease is lost, the controllers are dropped, in the middle of a reconcile if
         // need be: another replica may be at it already.
         tokio::select! {
@@ -118,7 +130,7 @@ async fn lead(
                 tracing::warn!("the controllers ended; beginning anew");
             }
         }
-        context.metrics.leads(false);
+        context.leads(false);
     }
     candidate.release().await;
 }

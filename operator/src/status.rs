@@ -114,7 +114,12 @@ pub async fn write<K: Child, S: Serialize>(
     let json = |source| Error::Json { object: describe(resource), source };
     let wanted = serde_json::to_value(status).map_err(json)?;
     let has = serde_json::to_value(resource).map_err(json)?;
-    if has.get("status").unwrap_or(&Value::Null) == &wanted {
+    // What elections write there is theirs; without it here, applying leaves it alone.
+    let mut has = has.get("status").cloned().unwrap_or(Value::Null);
+    if let Some(has) = has.as_object_mut() {
+        has.remove("election");
+    }
+    if has == wanted {
         return Ok(false);
     }
     let name = resource.name_any();

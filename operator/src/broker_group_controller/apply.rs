@@ -55,11 +55,15 @@ async fn all(
     fetched: &Fetched,
     context: &Context,
 ) -> Result<Applied, Error> {
-    let GroupObjects { config_map, mut set } = objects;
+    let GroupObjects { config_map, service, mut set } = objects;
     let client = &context.client;
     let name = config_map.name_any();
     let live = fetched.config_maps.iter().find(|live| live.name_any() == name);
     child::apply(client, &config_map, live).await?;
+    if let Some(service) = &service {
+        let live = child::named(&fetched.services, &service.name_any());
+        child::apply(client, service, live).await?;
+    }
 
     let cannot_grow = grow(group, &set, &fetched.claims, context).await?;
     let live = fetched.set(&set.name_any());

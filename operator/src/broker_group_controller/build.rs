@@ -3,16 +3,15 @@
 use super::validate::ValidGroup;
 use crate::build::config_map::ConfigFile;
 use crate::build::pod::{self, DATA_FOLDER, PodParts, Port};
+use crate::build::service;
 use crate::build::stateful_set::{StatefulSetParts, stateful_set};
 use crate::label::{self, Component};
 use crate::port;
 use crds::Flush;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::ConfigMap;
+use k8s_openapi::api::core::v1::{ConfigMap, Service};
 use std::collections::BTreeMap;
 
-/// One broker each until replication exists.
-pub(super) const REPLICAS: i32 = 1;
 /// A broker writes all that is in memory to its disk before it ends.
 const GRACE_SECONDS: i64 = 120;
 const CPU_DEFAULT: &str = "100m";
@@ -22,13 +21,17 @@ const MEMORY_DEFAULT: &str = "256Mi";
 #[derive(Clone, Debug)]
 pub(super) struct GroupObjects {
     pub(super) config_map: ConfigMap,
+    /// The Service of an elected master.
+    pub(super) service: Option<Service>,
     pub(super) set: StatefulSet,
 }
 
-pub(super) fn build(group: &ValidGroup) -> GroupObjects {
+/// `controller` is where the brokers find the operator.
+pub(super) fn build(group: &ValidGroup, controller: &str) -> GroupObjects {
     let ValidGroup { owner, name, spec, affinity } = group;
     let labels = label::group_labels(&owner.cluster, name);
-    let file = broker_conf(group);
+    let is_elected = spec.replicas() > 1;
+    let file = broker_conf(group, controller);
     let host = owner.service_host(Component::Broker);
     let template = pod::template(PodParts {
         component: Component::Broker,
@@ -38,8 +41,9 @@ pub(super) fn build(group: &ValidGroup) -> GroupObjects {
         image_pull_policy: spec.image_pull_policy,
         image_pull_secrets: spec.image_pull_secrets.clone().unwrap_or_default(),
         arguments: vec!["-c".to_owned(), pod::config_path(file.name)],
-        // The one setting that differs between pods of a group: environment beats file.
-        environment: vec![("BROKER_IP1", format!("$(POD_NAME).{host}"))],
+        // What differs between pods of a group: environment beats file.
+        environment: environment(&host, is_elected),
+        is_elected,
         ports: port::BROKER.map(|(name, number)| Port { name, number }).to_vec(),
         resources: pod::resources(spec.resources.as_ref(), CPU_DEFAULT, MEMORY_DEFAULT),
         config_map: name.clone(),
@@ -54,18 +58,27 @@ pub(super) fn build(group: &ValidGroup) -> GroupObjects {
         labels: labels.clone(),
         selector: label::group_selector(&owner.cluster, name),
         service: label::component_name(&owner.cluster, Component::Broker),
-        replicas: REPLICAS,
+        replicas: spec.replicas(),
         template,
         storage: Some(spec.storage.clone()),
     };
     GroupObjects {
         config_map: file.config_map(owner, name.clone(), labels),
+        service: is_elected.then(|| service::master(owner, name)),
         set: stateful_set(owner, parts),
     }
 }
 
+fn environment(host: &str, is_elected: bool) -> Vec<(&'static str, String)> {
+    let own = ("BROKER_IP1", format!("$(POD_NAME).{host}"));
+    // Brokers find each other by the address that each registers at its start: a name may lead to
+    // the pod before for some seconds, which a hand-over has not.
+    let peer = is_elected.then(|| ("BROKER_IP2", "$(POD_IP)".to_owned()));
+    std::iter::once(own).chain(peer).collect()
+}
+
 /// broker.conf: what people say, then what follows from other fields.
-fn broker_conf(group: &ValidGroup) -> ConfigFile {
+fn broker_conf(group: &ValidGroup, controller: &str) -> ConfigFile {
     let spec = &group.spec;
     let flush = match spec.flush {
         Flush::Async => "ASYNC_FLUSH",
@@ -75,8 +88,6 @@ fn broker_conf(group: &ValidGroup) -> ConfigFile {
     for (key, value) in [
         ("brokerClusterName", spec.cluster.clone()),
         ("brokerName", group.name.clone()),
-        ("brokerId", "0".to_owned()),
-        ("brokerRole", "ASYNC_MASTER".to_owned()),
         ("namesrvAddr", spec.name_server_address.clone()),
         ("listenPort", port::BROKER_REMOTING.to_string()),
         ("metricsPromExporterPort", port::BROKER_HEALTH.to_string()),
@@ -85,7 +96,26 @@ fn broker_conf(group: &ValidGroup) -> ConfigFile {
     ] {
         entries.insert(key.to_owned(), value);
     }
+    let role = if spec.replicas() > 1 { elected(group, controller) } else { alone() };
+    entries.extend(role.into_iter().map(|(key, value)| (key.to_owned(), value)));
     ConfigFile::new("broker.conf", &entries)
+}
+
+/// The lines of a broker that is the only one of its group.
+fn alone() -> Vec<(&'static str, String)> {
+    vec![("brokerId", "0".to_owned()), ("brokerRole", "ASYNC_MASTER".to_owned())]
+}
+
+/// The lines of a broker whose role is decided by elections.
+fn elected(group: &ValidGroup, controller: &str) -> Vec<(&'static str, String)> {
+    let (service, namespace) = (service::master_name(&group.name), &group.owner.namespace);
+    let port = port::BROKER_REMOTING;
+    vec![
+        ("enableControllerMode", "true".to_owned()),
+        ("controllerAddr", controller.to_owned()),
+        ("controllerTokenFile", pod::token_path()),
+        ("masterAddress", format!("{service}.{namespace}.svc:{port}")),
+    ]
 }
 
 #[cfg(test)]
@@ -112,19 +142,20 @@ spec:
 {spec}"
         ))
         .unwrap();
-        build(&validate(&group, &Fetched::default()).unwrap())
+        build(&validate(&group, &Fetched::default()).unwrap(), "operator.system.svc:9878")
     }
 
     #[test]
     fn the_least_group() {
-        let GroupObjects { config_map, set } = objects("  flush: Async\n  storage: {size: 1Gi}\n");
+        let GroupObjects { config_map, set, .. } =
+            objects("  flush: Async\n  storage: {size: 1Gi}\n");
         insta::assert_yaml_snapshot!("config_map", config_map);
         insta::assert_yaml_snapshot!("set", set);
     }
 
     #[test]
     fn every_field_takes_effect() {
-        let GroupObjects { config_map, set } = objects(
+        let GroupObjects { config_map, set, .. } = objects(
             r#"
   imagePullPolicy: Never
   imagePullSecrets: [{name: registry}]
@@ -143,6 +174,15 @@ spec:
         );
         insta::assert_yaml_snapshot!("config_map_full", config_map);
         insta::assert_yaml_snapshot!("set_full", set);
+    }
+
+    #[test]
+    fn several_replicas_are_elected() {
+        let GroupObjects { config_map, service, set } =
+            objects("  flush: Async\n  replicas: 3\n  storage: {size: 1Gi}\n");
+        insta::assert_yaml_snapshot!("config_map_elected", config_map);
+        insta::assert_yaml_snapshot!("service_elected", service);
+        insta::assert_yaml_snapshot!("set_elected", set);
     }
 
     #[test]

@@ -4,13 +4,14 @@ use crate::error::Error;
 use crate::{fetch, label};
 use crds::BrokerGroup;
 use k8s_openapi::api::apps::v1::StatefulSet;
-use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, PersistentVolumeClaim, Pod, Service};
 use kube::{Client, ResourceExt};
 
 /// Everything that there is of a group.
 #[derive(Debug, Default)]
 pub(super) struct Fetched {
     pub(super) config_maps: Vec<ConfigMap>,
+    pub(super) services: Vec<Service>,
     pub(super) sets: Vec<StatefulSet>,
     pub(super) claims: Vec<PersistentVolumeClaim>,
     pub(super) pods: Vec<Pod>,
@@ -31,6 +32,10 @@ pub(super) async fn fetch(group: &BrokerGroup, client: &Client) -> Result<Fetche
     let labels = label::in_group(&group.spec.cluster, &name);
     let mut fetched = Fetched {
         config_maps: fetch::list(client, &namespace, &labels).await?,
+        services: match group.spec.replicas() {
+            1 => Vec::new(),
+            _ => fetch::list(client, &namespace, &labels).await?,
+        },
         sets: fetch::list(client, &namespace, &labels).await?,
         claims: fetch::list(client, &namespace, &labels).await?,
         pods: fetch::list(client, &namespace, &labels).await?,

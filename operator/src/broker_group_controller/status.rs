@@ -2,8 +2,8 @@
 
 use super::KIND;
 use super::apply::{Applied, Outcome};
-use super::build::REPLICAS;
 use super::fetch::Fetched;
+use crate::build::service;
 use crate::context::Context;
 use crate::diagnosis::{Finding, of_pod};
 use crate::error::Error;
@@ -13,7 +13,7 @@ use crate::reconcile::{LOOK_AGAIN, RESYNC};
 use crate::roll::{self, State};
 use crate::status::{self, Trouble, Verdict};
 use crds::quantity::Quantity;
-use crds::{BrokerGroup, BrokerGroupStatus, Phase};
+use crds::{BrokerGroup, BrokerGroupStatus, ElectionRecord, Phase};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -37,43 +37,73 @@ pub(super) async fn update(
     Ok(Action::requeue(if verdict.is_settled() { RESYNC } else { LOOK_AGAIN }))
 }
 
-/// Name of the pod that would be master: the only one.
-fn master_name(group: &BrokerGroup) -> String {
-    format!("{}-0", group.name_any())
+/// Names of the pods that there should be.
+fn pod_names(group: &BrokerGroup) -> impl Iterator<Item = String> {
+    let name = group.name_any();
+    (0..group.spec.replicas()).map(move |ordinal| format!("{name}-{ordinal}"))
+}
+
+fn record(group: &BrokerGroup) -> Option<&ElectionRecord> {
+    group.status.as_ref()?.election.as_ref().filter(|_| group.spec.replicas() > 1)
+}
+
+/// Name of the pod that is master: the only one, or the one that was elected.
+fn master_name(group: &BrokerGroup) -> Option<String> {
+    if group.spec.replicas() == 1 {
+        return pod_names(group).next();
+    }
+    Some(format!("{}-{}", group.name_any(), record(group)?.master? - 1))
 }
 
 fn verdict(group: &BrokerGroup, fetched: &Fetched, outcome: &Outcome, now: Timestamp) -> Verdict {
-    let name = master_name(group);
-    let pod = fetched.pods.iter().find(|pod| pod.name_any() == name);
-    let serves = pod.is_some_and(|pod| matches!(roll::state(pod, now), State::Ready(_)));
-    let (finding, change) = match outcome {
-        Outcome::Invalid(problems) => (None, Err(invalid(problems))),
-        Outcome::Refused(sentence) => (None, Err(trouble("Refused", sentence.clone()))),
+    let pod = |name: &str| fetched.pods.iter().find(|pod| pod.name_any() == name);
+    let is_ready =
+        |name: &str| pod(name).is_some_and(|p| matches!(roll::state(p, now), State::Ready(_)));
+    let master = master_name(group);
+    let serves = master.as_deref().is_some_and(is_ready);
+    let (findings, change) = match outcome {
+        Outcome::Invalid(problems) => (Vec::new(), Err(invalid(problems))),
+        Outcome::Refused(sentence) => (Vec::new(), Err(trouble("Refused", sentence.clone()))),
         Outcome::Applied(applied) => {
-            ((!serves).then(|| absence(&name, pod, fetched, now)), change(applied, fetched, now))
+            let absent = pod_names(group).filter(|name| !is_ready(name));
+            let findings: Vec<_> =
+                absent.map(|name| absence(&name, pod(&name), fetched, now)).collect();
+            (findings, change(applied, fetched, now))
         }
     };
-    let mut verdict = Verdict {
-        serves,
-        summary: match serves {
-            true => format!("Broker {name} serves"),
-            false => format!("Broker {name} does not serve"),
-        },
-        progress: None,
-        trouble: None,
-    };
+    let mut verdict =
+        Verdict { serves, summary: summary(group, serves), progress: None, trouble: None };
     match change {
         Ok(progress) => verdict.progress = progress,
         Err(trouble) => verdict.trouble = Some(trouble),
     }
-    match finding {
-        Some(Finding::Starting(sentence)) => verdict.progress = Some(sentence),
-        Some(Finding::Trouble { reason, sentence }) => {
-            verdict.trouble = Some(Trouble { reason, sentence });
+    for finding in findings.into_iter().rev() {
+        match finding {
+            Finding::Starting(sentence) => verdict.progress = Some(sentence),
+            Finding::Trouble { reason, sentence } => {
+                verdict.trouble = Some(Trouble { reason, sentence });
+            }
         }
-        None => {}
+    }
+    if !serves && master.is_none() && verdict.trouble.is_none() {
+        let waiting = || "All brokers are there, the first master is elected".to_owned();
+        verdict.progress.get_or_insert_with(waiting);
     }
     verdict
+}
+
+fn summary(group: &BrokerGroup, serves: bool) -> String {
+    let does = if serves { "serves" } else { "does not serve" };
+    match (master_name(group), record(group)) {
+        (None, _) => "There is no master".to_owned(),
+        (Some(name), None) => format!("Broker {name} {does}"),
+        (Some(name), Some(record)) => format!(
+            "Broker {name} {does} as master of epoch {}, {} of {} brokers are in sync",
+            record.master_epoch,
+            record.sync_state_set.len(),
+            group.spec.replicas()
+        ),
+    }
 }
 
 fn trouble(reason: &str, sentence: String) -> Trouble {
@@ -136,23 +166,40 @@ fn status(
     verdict: &Verdict,
     now: Timestamp,
 ) -> BrokerGroupStatus {
-    const { assert!(REPLICAS == 1, "who is master must then be elected") };
     let master = master_name(group);
-    let service = label::component_name(&group.spec.cluster, Component::Broker);
-    let namespace = group.namespace().unwrap_or_default();
     let old = group.status.as_ref().map(|status| status.conditions.as_slice());
     let generation = group.metadata.generation;
     BrokerGroupStatus {
         observed_generation: generation,
         phase: Some(match verdict {
+            Verdict { serves: true, .. } if !all_ready(group, fetched, now) => Phase::Degraded,
             Verdict { serves: true, progress: None, .. } => Phase::Serving,
             Verdict { serves: true, .. } => Phase::Outdated,
             Verdict { trouble: Some(_), .. } => Phase::Failed,
             Verdict { .. } => Phase::Starting,
         }),
-        master: verdict.serves.then(|| master.clone()),
-        address: Some(format!("{master}.{service}.{namespace}.svc:{}", port::BROKER_REMOTING)),
+        master: master.filter(|_| verdict.serves),
+        address: Some(address(group)),
+        // Elections write it, by compare-and-swap: what is not said here is left alone.
+        election: None,
         volume: fetched.claims.iter().find_map(capacity),
         conditions: verdict.conditions(old.unwrap_or_default(), generation, now),
     }
+}
+
+fn all_ready(group: &BrokerGroup, fetched: &Fetched, now: Timestamp) -> bool {
+    let pod = |name: &str| fetched.pods.iter().find(|pod| pod.name_any() == name);
+    let is_ready = |pod: &Pod| matches!(roll::state(pod, now), State::Ready(_));
+    pod_names(group).all(|name| pod(&name).is_some_and(is_ready))
+}
+
+/// Where clients find the master.
+fn address(group: &BrokerGroup) -> String {
+    let (name, namespace) = (group.name_any(), group.namespace().unwrap_or_default());
+    let port = port::BROKER_REMOTING;
+    if group.spec.replicas() > 1 {
+        return format!("{}.{namespace}.svc:{port}", service::master_name(&name));
+    }
+    let service = label::component_name(&group.spec.cluster, Component::Broker);
+    format!("{name}-0.{service}.{namespace}.svc:{port}")
 }

@@ -1,12 +1,14 @@
 //! Pods that keep within the restricted security profile.
 
+use crate::election::AUDIENCE;
 use crate::label::{self, Component};
 use crds::{ImagePullPolicy, PodSettings, PullSecret, Resources, quantity};
 use k8s_openapi::api::core::v1::{
     Affinity, Capabilities, ConfigMapVolumeSource, Container, ContainerPort, EmptyDirVolumeSource,
     EnvVar, EnvVarSource, HTTPGetAction, LocalObjectReference, ObjectFieldSelector,
-    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ResourceRequirements, SeccompProfile,
-    SecurityContext, TopologySpreadConstraint, Volume, VolumeMount,
+    PodSecurityContext, PodSpec, PodTemplateSpec, Probe, ProjectedVolumeSource,
+    ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccountTokenProjection,
+    TopologySpreadConstraint, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
@@ -21,6 +23,14 @@ const CONFIG_FOLDER: &str = "/etc/rocketmq";
 pub const DATA_FOLDER: &str = "/var/lib/rocketmq";
 /// Name of the data volume, and so of its claim template.
 pub const DATA_VOLUME: &str = "data";
+/// Number of the pod in its StatefulSet.
+const POD_INDEX: &str = "metadata.labels['apps.kubernetes.io/pod-index']";
+/// The token with which a broker speaks to the operator.
+const TOKEN_VOLUME: &str = "token";
+const TOKEN_FOLDER: &str = "/var/run/secrets/rocketmq.rs";
+const TOKEN_FILE: &str = "token";
+/// The kubelet makes it anew after four fifths of this.
+const TOKEN_SECONDS: i64 = 3600;
 /// A server may take this long to recover its store before it is restarted: an hour.
 const STARTUP_TRIES: i32 = 3600;
 
@@ -55,6 +65,8 @@ pub struct PodParts {
     pub arguments: Vec<String>,
     /// Environment beside the pod's name.
     pub environment: Vec<(&'static str, String)>,
+    /// Whether it takes part in elections: it knows its position, and has a token for the operator.
+    pub is_elected: bool,
     /// Ports of the container.
     pub ports: Vec<Port>,
     /// CPU and memory.
@@ -156,7 +168,39 @@ fn volumes(parts: &PodParts) -> Vec<Volume> {
         empty_dir: Some(EmptyDirVolumeSource::default()),
         ..Volume::default()
     };
-    if parts.data_is_claimed { vec![config] } else { vec![config, data] }
+    let mut volumes = vec![config];
+    if !parts.data_is_claimed {
+        volumes.push(data);
+    }
+    if parts.is_elected {
+        volumes.push(token_volume());
+    }
+    volumes
+}
+
+/// A token of the pod that proves to the operator, and to nobody else, which pod it is.
+fn token_volume() -> Volume {
+    let token = ServiceAccountTokenProjection {
+        audience: Some(AUDIENCE.to_owned()),
+        expiration_seconds: Some(TOKEN_SECONDS),
+        path: TOKEN_FILE.to_owned(),
+    };
+    Volume {
+        name: TOKEN_VOLUME.to_owned(),
+        projected: Some(ProjectedVolumeSource {
+            sources: Some(vec![VolumeProjection {
+                service_account_token: Some(token),
+                ..VolumeProjection::default()
+            }]),
+            ..ProjectedVolumeSource::default()
+        }),
+        ..Volume::default()
+    }
+}
+
+/// Path of the token in the container.
+pub fn token_path() -> String {
+    format!("{TOKEN_FOLDER}/{TOKEN_FILE}")
 }
 
 fn container(parts: PodParts) -> Container {
@@ -181,7 +225,7 @@ fn container(parts: PodParts) -> Container {
         image_pull_policy: Some(pull_policy(&parts.image, parts.image_pull_policy).to_owned()),
         image: Some(parts.image),
         args: Some(parts.arguments),
-        env: Some(environment(parts.environment)),
+        env: Some(environment(parts.environment, parts.is_elected)),
         ports: Some(ports),
         resources: Some(parts.resources),
         startup_probe: Some(probe("/healthz", 1, STARTUP_TRIES)),
@@ -198,10 +242,12 @@ fn container(parts: PodParts) -> Container {
             }),
             ..SecurityContext::default()
         }),
-        volume_mounts: Some(vec![
-            mount("config", CONFIG_FOLDER, true),
-            mount(DATA_VOLUME, DATA_FOLDER, false),
-        ]),
+        volume_mounts: Some(
+            [mount("config", CONFIG_FOLDER, true), mount(DATA_VOLUME, DATA_FOLDER, false)]
+                .into_iter()
+                .chain(parts.is_elected.then(|| mount(TOKEN_VOLUME, TOKEN_FOLDER, true)))
+                .collect(),
+        ),
         ..Container::default()
     }
 }
@@ -223,24 +269,27 @@ fn pull_policy(image: &str, wanted: Option<ImagePullPolicy>) -> &'static str {
 }
 
 /// The pod's name first, because other values refer to it.
-fn environment(others: Vec<(&'static str, String)>) -> Vec<EnvVar> {
-    let name = EnvVar {
-        name: "POD_NAME".to_owned(),
+fn environment(others: Vec<(&'static str, String)>, is_elected: bool) -> Vec<EnvVar> {
+    let field = |name: &str, path: &str| EnvVar {
+        name: name.to_owned(),
         value_from: Some(EnvVarSource {
             field_ref: Some(ObjectFieldSelector {
                 api_version: Some("v1".to_owned()),
-                field_path: "metadata.name".to_owned(),
+                field_path: path.to_owned(),
             }),
             ..EnvVarSource::default()
         }),
         ..EnvVar::default()
     };
+    let name = field("POD_NAME", "metadata.name");
+    let of_elected = [field("REPLICA_INDEX", POD_INDEX), field("POD_IP", "status.podIP")];
+    let of_elected = of_elected.into_iter().filter(|_| is_elected);
     let others = others.into_iter().map(|(name, value)| EnvVar {
         name: name.to_owned(),
         value: Some(value),
         ..EnvVar::default()
     });
-    std::iter::once(name).chain(others).collect()
+    std::iter::once(name).chain(of_elected).chain(others).collect()
 }
 
 fn probe(path: &str, period_seconds: i32, failures: i32) -> Probe {

@@ -84,6 +84,14 @@ fn against_what_is(cluster: &RocketMQCluster, fetched: &Fetched) -> Vec<Problem>
             ),
         });
     }
+    let replicas = brokers.replicas.unwrap_or(1);
+    if let Some(group) = fetched.groups.iter().find(|g| g.spec.replicas() > replicas) {
+        let (name, has) = (group.name_any(), group.spec.replicas());
+        found.push(Problem {
+            field: "spec.brokers.replicas".to_owned(),
+            message: format!("replicas must not become fewer in this version: {name} has {has}"),
+        });
+    }
     let size = Quantity::parse(&brokers.storage.size);
     let larger = fetched.groups.iter().find(|g| Quantity::parse(&g.spec.storage.size) > size);
     if let Some(group) = larger {

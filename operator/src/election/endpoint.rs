@@ -21,11 +21,12 @@ use remoting::{Channel, Context, Limits, Processor, RemotingMetrics, Response, S
 use replication::controller::Refusal;
 use replication::{ReplicaId, RoleRecord};
 
+use super::authority::{Authority, Denied, GroupId};
 use super::group_driver::{Group, Question};
 use super::request;
 
 /// Where an endpoint listens and what it says of itself.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct EndpointConfig {
     /// Address of the port; port 0 picks a free one.
     pub listen: SocketAddr,
@@ -37,9 +38,11 @@ pub struct EndpointConfig {
     pub broker_version: String,
     /// Connections that are accepted.
     pub connections_max: usize,
+    /// Whom it believes what.
+    pub authority: Authority,
 }
 
-/// The endpoint and its groups, by BrokerName.
+/// The endpoint and its groups.
 pub struct Endpoint {
     server: remoting::Server<EndpointProcessor>,
     processor: Arc<EndpointProcessor>,
@@ -68,8 +71,13 @@ impl Endpoint {
     }
 
     /// Answers for a group from now on.
-    pub fn add(&self, name: String, group: Group) {
-        self.processor.groups.write().insert(name, group);
+    pub fn add(&self, id: GroupId, group: Group) {
+        self.processor.groups.write().insert(id, group);
+    }
+
+    /// Answers for a group no more.
+    pub fn remove(&self, id: &GroupId) {
+        self.processor.groups.write().remove(id);
     }
 
     /// Ends every connection.
@@ -89,6 +97,10 @@ enum RequestError {
     Refused { refusal: Refusal },
     #[error("no group with the broker name {0} here: is it in a RocketMQCluster with replicas?")]
     NoGroup(String),
+    #[error("{0} namespaces have a group of that name: ask in one of them, with kubectl get rmqbg")]
+    Ambiguous(usize),
+    #[error(transparent)]
+    Denied(#[from] Denied),
     #[error("request type {0} is not supported by this controller: ids are the resource's to give")]
     NotSupported(i32),
 }
@@ -98,7 +110,10 @@ impl RequestError {
         match self {
             Self::Header(_) | Self::Body(_) => ResponseCode::CONTROLLER_INVALID_REQUEST,
             Self::Refused { refusal } => refusal.code(),
-            Self::NoGroup(_) => ResponseCode::CONTROLLER_BROKER_METADATA_NOT_EXIST,
+            Self::NoGroup(_) | Self::Ambiguous(_) => {
+                ResponseCode::CONTROLLER_BROKER_METADATA_NOT_EXIST
+            }
+            Self::Denied(_) => ResponseCode::NO_PERMISSION,
             Self::NotSupported(_) => ResponseCode::REQUEST_CODE_NOT_SUPPORTED,
         }
     }
@@ -140,9 +155,9 @@ type Answer = Result<RemotingCommand, RequestError>;
 
 struct EndpointProcessor {
     config: EndpointConfig,
-    groups: RwLock<BTreeMap<String, Group>>,
+    groups: RwLock<BTreeMap<GroupId, Group>>,
     /// Who speaks on which connection.
-    replicas: Mutex<HashMap<u64, (String, ReplicaId)>>,
+    replicas: Mutex<HashMap<u64, (GroupId, ReplicaId)>>,
 }
 
 impl Processor for EndpointProcessor {
@@ -156,8 +171,9 @@ impl Processor for EndpointProcessor {
     }
 
     fn disconnected(&self, channel: &Channel) {
-        let Some((name, id)) = self.replicas.lock().remove(&channel.id()) else { return };
-        if let Ok(group) = self.group(&name) {
+        let Some((group, id)) = self.replicas.lock().remove(&channel.id()) else { return };
+        let group = self.groups.read().get(&group).cloned();
+        if let Some(group) = group {
             let channel = channel.clone();
             tokio::spawn(async move { group.closed(id, channel).await });
         }
@@ -179,23 +195,45 @@ impl EndpointProcessor {
         }
     }
 
-    fn group(&self, name: &str) -> Result<Group, RequestError> {
+    fn get(&self, id: &GroupId) -> Result<Group, RequestError> {
         let groups = self.groups.read();
-        groups.get(name).cloned().ok_or_else(|| RequestError::NoGroup(name.to_owned()))
+        groups.get(id).cloned().ok_or_else(|| RequestError::NoGroup(id.name.clone()))
     }
 
-    fn speaks(&self, context: &Context, replica: &ReplicaHeader) {
+    /// The group of a request that only a replica of it may make: `id`, or any without one.
+    async fn own_group(
+        &self,
+        request: &RemotingCommand,
+        name: &str,
+        id: Option<ReplicaId>,
+    ) -> Result<(GroupId, Group), RequestError> {
+        let group = self.config.authority.replica(request, name, id).await?;
+        Ok((group.clone(), self.get(&group)?))
+    }
+
+    /// The only group with that name.
+    fn group(&self, name: &str) -> Result<Group, RequestError> {
+        let groups = self.groups.read();
+        let mut found = groups.iter().filter(|(id, _)| id.name == name).map(|(_, group)| group);
+        let first = found.next().ok_or_else(|| RequestError::NoGroup(name.to_owned()))?;
+        match found.count() {
+            0 => Ok(first.clone()),
+            more => Err(RequestError::Ambiguous(more + 1)),
+        }
+    }
+
+    fn speaks(&self, context: &Context, group: GroupId, id: ReplicaId) {
         let mut replicas = self.replicas.lock();
         if !context.channel.is_closed() {
-            let speaker = || (replica.broker_name.clone(), replica.broker_id);
-            replicas.entry(context.channel.id()).or_insert_with(speaker);
+            replicas.entry(context.channel.id()).or_insert((group, id));
         }
     }
 
     async fn heartbeat(&self, context: &Context, request: &RemotingCommand) -> Answer {
         let (header, replica): (_, ReplicaHeader) = (request.header()?, request.header()?);
-        let group = self.group(&replica.broker_name)?;
-        self.speaks(context, &replica);
+        let (name, id) = (&replica.broker_name, replica.broker_id);
+        let (group_id, group) = self.own_group(request, name, Some(id)).await?;
+        self.speaks(context, group_id, id);
         let heartbeat = request::heartbeat(header, replica, &self.config.broker_version);
         group.heartbeat(heartbeat, context.channel.clone()).await;
         Ok(RemotingCommand::success())
@@ -204,9 +242,9 @@ impl EndpointProcessor {
     async fn register(&self, context: &Context, request: &RemotingCommand) -> Answer {
         let header: RegisterReplicaRequestHeader = request.header()?;
         let replica: ReplicaHeader = request.header()?;
-        let group = self.group(&replica.broker_name)?;
         let id = replica.broker_id;
-        self.speaks(context, &replica);
+        let (group_id, group) = self.own_group(request, &replica.broker_name, Some(id)).await?;
+        self.speaks(context, group_id, id);
         let replaces = request::replaced(&header);
         let registration = request::registration(replica, header.broker_address);
         let channel = context.channel.clone();
@@ -216,7 +254,8 @@ impl EndpointProcessor {
 
     async fn alter(&self, request: &RemotingCommand) -> Answer {
         let header: AlterSyncStateSetRequestHeader = request.header()?;
-        let group = self.group(&header.broker_name)?;
+        let id = header.master_broker_id;
+        let (_, group) = self.own_group(request, &header.broker_name, Some(id)).await?;
         let wanted = request::alteration(&header, &request.body)?;
         let record = group.ask(Question::Alter(wanted)).await?;
         let answer = request::role_answer(&RoleRecord::of(&record, header.master_broker_id));
@@ -228,7 +267,13 @@ impl EndpointProcessor {
     async fn elect(&self, request: &RemotingCommand) -> Answer {
         let header: ElectMasterRequestHeader = request.header()?;
         let name = &header.broker_name;
-        let group = self.group(name)?;
+        // A broker that ends asks for a successor; everything else is for people.
+        let is_own = header.hand_over && !header.designate_elect && !header.accept_loss;
+        let id = is_own.then_some(header.broker_id);
+        if id.is_none() {
+            self.config.authority.person()?;
+        }
+        let (_, group) = self.own_group(request, name, id).await?;
         let target = header.designate_elect.then_some(header.broker_id);
         let question = if header.accept_loss {
             Question::AcceptLoss(header.broker_id)
@@ -246,7 +291,12 @@ impl EndpointProcessor {
 
     async fn replica_info(&self, request: &RemotingCommand) -> Answer {
         let header: GetReplicaInfoRequestHeader = request.header()?;
-        let record = self.group(&header.broker_name)?.ask(Question::Query).await?;
+        let (name, id) = (&header.broker_name, header.broker_id);
+        let group = match id {
+            Some(id) => self.own_group(request, name, Some(id)).await?.1,
+            None => self.group(name)?,
+        };
+        let record = group.ask(Question::Query).await?;
         Ok(request::role_answer(&RoleRecord::of(&record, header.broker_id.unwrap_or_default())))
     }
 
@@ -267,8 +317,9 @@ impl EndpointProcessor {
     fn sync_state_data(&self, request: &RemotingCommand) -> Answer {
         let names: Vec<String> = json::from_slice(&request.body)?;
         let groups = self.groups.read();
-        let known = groups.iter().filter(|(name, _)| names.is_empty() || names.contains(name));
-        let infos = known.map(|(name, group)| {
+        let is_wanted = |id: &GroupId| names.is_empty() || names.contains(&id.name);
+        let known = groups.iter().filter(|(id, _)| is_wanted(id));
+        let infos = known.map(|(GroupId { name, .. }, group)| {
             let view = group.view().borrow().clone();
             (name.clone(), request::replicas_info(&view.record, &view.connected, name))
         });
@@ -278,6 +329,7 @@ impl EndpointProcessor {
 
     async fn clean(&self, request: &RemotingCommand) -> Answer {
         let header: CleanBrokerDataRequestHeader = request.header()?;
+        self.config.authority.person()?;
         let group = self.group(&header.broker_name)?;
         let given = header.broker_controller_ids_to_clean.unwrap_or_default();
         for id in given.split(';').filter(|id| !id.is_empty()) {

@@ -5,6 +5,7 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crds::ElectionRecord;
 use futures::future::BoxFuture;
 use parking_lot::Mutex;
 use replication::GroupRecord;
@@ -12,7 +13,7 @@ use replication::group_record::Version;
 use serde::{Deserialize, Serialize};
 
 use super::group_store::{GroupStore, StoreFailure};
-use super::record_json::RecordJson;
+use super::record_json;
 
 /// Largest file that is read.
 const BYTES_MAX: u64 = 1 << 20;
@@ -28,7 +29,7 @@ pub struct FileStore {
 #[derive(Serialize, Deserialize)]
 struct Content {
     version: u64,
-    record: RecordJson,
+    record: ElectionRecord,
 }
 
 impl FileStore {
@@ -56,7 +57,7 @@ impl GroupStore for FileStore {
             let Some(content) = read(path)? else {
                 return Ok((version(0), GroupRecord::default()));
             };
-            let record = GroupRecord::try_from(content.record).map_err(|error| {
+            let record = record_json::record(content.record).map_err(|error| {
                 StoreFailure::Unavailable(format!("{} is no record: {error}", path.display()))
             })?;
             Ok((version(content.version), record))
@@ -73,7 +74,7 @@ impl GroupStore for FileStore {
             if version(found) != expected {
                 return Err(StoreFailure::Conflict);
             }
-            let content = Content { version: found + 1, record: RecordJson::from(&*record) };
+            let content = Content { version: found + 1, record: record_json::kept(&record) };
             replace(path, &content).map_err(|error| {
                 StoreFailure::Unavailable(format!("cannot write {}: {error}", path.display()))
             })?;
@@ -118,7 +119,7 @@ fn replace(path: &Path, content: &Content) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::election::record_json::tests::record;
+    use crate::election::record_json::tests::example;
 
     #[tokio::test]
     async fn only_the_expected_version_is_replaced() {
@@ -126,7 +127,7 @@ mod tests {
         let store = FileStore::new(dir.path().join("g/record.json"));
         let (none, empty) = store.read().await.expect("nothing yet");
         assert_eq!(empty, GroupRecord::default());
-        let record = Arc::new(record());
+        let record = Arc::new(example());
         let first = store.write(none.clone(), Arc::clone(&record)).await.expect("written");
         let again = store.write(none, Arc::clone(&record)).await;
         assert!(matches!(again, Err(StoreFailure::Conflict)), "{again:?}");
@@ -143,7 +144,7 @@ mod tests {
         let store = FileStore::new(path.clone());
         let error = store.read().await.expect_err("damaged").to_string();
         assert!(error.contains("record.json is no record"), "{error}");
-        assert!(store.write(version(0), Arc::new(record())).await.is_err());
+        assert!(store.write(version(0), Arc::new(example())).await.is_err());
         assert_eq!(std::fs::read_to_string(&path).expect("there"), "{\"version\": 1");
     }
 }

@@ -1,148 +1,96 @@
 //! A group's record as JSON, for files and for the status of a BrokerGroup.
 
-use std::collections::{BTreeMap, BTreeSet};
-
+use crds::{ElectionJson, ElectionRecord, ReplicaJson};
+use replication::ReplicaId;
 use replication::group_record::{Election, ElectionReason, GroupRecord, Phase};
 use replication::identity::{Floor, ReplicaIdentity, RunIdentity};
-use replication::{Epoch, ReplicaId};
-use serde::{Deserialize, Serialize};
 
 /// Why JSON is no record.
 #[derive(Debug, thiserror::Error)]
-pub enum RecordError {
+pub(super) enum RecordError {
     #[error("it has the unknown {what} `{name}`: a newer operator wrote it")]
     Unknown { what: &'static str, name: String },
 }
 
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct RecordJson {
-    pub master_epoch: Epoch,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub master: Option<ReplicaId>,
-    pub sync_state_set: BTreeSet<ReplicaId>,
-    pub sync_state_set_epoch: i32,
-    pub replicas: BTreeMap<ReplicaId, ReplicaJson>,
-    pub phase: String,
-    #[serde(default)]
-    pub loss_epoch: Epoch,
-    pub history: Vec<ElectionJson>,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ReplicaJson {
-    pub address: String,
-    pub ha_address: String,
-    pub store_id: String,
-    pub open_count: u64,
-    pub incarnation: String,
-    pub floor_epoch: Epoch,
-    pub floor_offset: i64,
-    #[serde(default)]
-    pub tail_in_doubt: bool,
-}
-
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub struct ElectionJson {
-    pub epoch: Epoch,
-    pub master: ReplicaId,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub former: Option<ReplicaId>,
-    pub reason: String,
-}
-
-impl From<&GroupRecord> for RecordJson {
-    fn from(record: &GroupRecord) -> Self {
-        Self {
-            master_epoch: record.master_epoch,
-            master: record.master,
-            sync_state_set: record.sync_state_set.clone(),
-            sync_state_set_epoch: record.sync_state_set_epoch,
-            replicas: record.replicas.iter().map(|(id, known)| (*id, known.into())).collect(),
-            phase: record.phase.name().to_owned(),
-            loss_epoch: record.loss_epoch,
-            history: record.history.iter().map(ElectionJson::from).collect(),
-        }
+/// A record as it is kept.
+pub(super) fn kept(record: &GroupRecord) -> ElectionRecord {
+    ElectionRecord {
+        master_epoch: record.master_epoch,
+        master: record.master,
+        sync_state_set: record.sync_state_set.clone(),
+        sync_state_set_epoch: record.sync_state_set_epoch,
+        replicas: record.replicas.iter().map(kept_replica).collect(),
+        phase: record.phase.name().to_owned(),
+        loss_epoch: record.loss_epoch,
+        history: record.history.iter().map(kept_election).collect(),
     }
 }
 
-impl From<&ReplicaIdentity> for ReplicaJson {
-    fn from(known: &ReplicaIdentity) -> Self {
-        let ReplicaIdentity { address, ha_address, run, floor, tail_in_doubt } = known.clone();
-        let RunIdentity { store_id, open_count, incarnation } = run;
-        let Floor { epoch: floor_epoch, offset: floor_offset } = floor;
-        Self {
-            address,
-            ha_address,
-            store_id,
-            open_count,
-            incarnation,
-            floor_epoch,
-            floor_offset,
-            tail_in_doubt,
-        }
-    }
+fn kept_replica((id, known): (&ReplicaId, &ReplicaIdentity)) -> (String, ReplicaJson) {
+    let ReplicaIdentity { address, ha_address, run, floor, tail_in_doubt } = known.clone();
+    let RunIdentity { store_id, open_count, incarnation } = run;
+    let Floor { epoch: floor_epoch, offset: floor_offset } = floor;
+    let kept = ReplicaJson {
+        address,
+        ha_address,
+        store_id,
+        open_count,
+        incarnation,
+        floor_epoch,
+        floor_offset,
+        tail_in_doubt,
+    };
+    (id.to_string(), kept)
 }
 
-impl From<&Election> for ElectionJson {
-    fn from(election: &Election) -> Self {
-        let Election { epoch, master, former, reason } = *election;
-        Self { epoch, master, former, reason: reason.name().to_owned() }
-    }
+fn kept_election(election: &Election) -> ElectionJson {
+    let Election { epoch, master, former, reason } = *election;
+    ElectionJson { epoch, master, former, reason: reason.name().to_owned() }
 }
 
-impl TryFrom<RecordJson> for GroupRecord {
-    type Error = RecordError;
-
-    fn try_from(json: RecordJson) -> Result<Self, RecordError> {
-        let phase = Phase::from_name(&json.phase)
-            .ok_or(RecordError::Unknown { what: "phase", name: json.phase })?;
-        let replicas = json.replicas.into_iter().map(|(id, known)| (id, known.into())).collect();
-        let history = json.history.into_iter().map(Election::try_from);
-        Ok(Self {
-            master_epoch: json.master_epoch,
-            master: json.master,
-            sync_state_set: json.sync_state_set,
-            sync_state_set_epoch: json.sync_state_set_epoch,
-            replicas,
-            phase,
-            loss_epoch: json.loss_epoch,
-            history: history.collect::<Result<_, _>>()?,
-        })
-    }
+/// The record that was kept.
+pub(super) fn record(kept: ElectionRecord) -> Result<GroupRecord, RecordError> {
+    let phase = Phase::from_name(&kept.phase)
+        .ok_or(RecordError::Unknown { what: "phase", name: kept.phase })?;
+    let replicas = kept.replicas.into_iter().map(replica);
+    let history = kept.history.into_iter().map(election);
+    Ok(GroupRecord {
+        master_epoch: kept.master_epoch,
+        master: kept.master,
+        sync_state_set: kept.sync_state_set,
+        sync_state_set_epoch: kept.sync_state_set_epoch,
+        replicas: replicas.collect::<Result<_, _>>()?,
+        phase,
+        loss_epoch: kept.loss_epoch,
+        history: history.collect::<Result<_, _>>()?,
+    })
 }
 
-impl From<ReplicaJson> for ReplicaIdentity {
-    fn from(json: ReplicaJson) -> Self {
-        let ReplicaJson { store_id, open_count, incarnation, .. } = json;
-        Self {
-            address: json.address,
-            ha_address: json.ha_address,
-            run: RunIdentity { store_id, open_count, incarnation },
-            floor: Floor { epoch: json.floor_epoch, offset: json.floor_offset },
-            tail_in_doubt: json.tail_in_doubt,
-        }
-    }
+fn replica((id, kept): (String, ReplicaJson)) -> Result<(ReplicaId, ReplicaIdentity), RecordError> {
+    let ReplicaJson { store_id, open_count, incarnation, .. } = kept;
+    let known = ReplicaIdentity {
+        address: kept.address,
+        ha_address: kept.ha_address,
+        run: RunIdentity { store_id, open_count, incarnation },
+        floor: Floor { epoch: kept.floor_epoch, offset: kept.floor_offset },
+        tail_in_doubt: kept.tail_in_doubt,
+    };
+    let number = id.parse();
+    Ok((number.map_err(|_| RecordError::Unknown { what: "replica", name: id })?, known))
 }
 
-impl TryFrom<ElectionJson> for Election {
-    type Error = RecordError;
-
-    fn try_from(json: ElectionJson) -> Result<Self, RecordError> {
-        let ElectionJson { epoch, master, former, reason } = json;
-        let reason = ElectionReason::from_name(&reason)
-            .ok_or(RecordError::Unknown { what: "reason", name: reason })?;
-        Ok(Self { epoch, master, former, reason })
-    }
+fn election(kept: ElectionJson) -> Result<Election, RecordError> {
+    let ElectionJson { epoch, master, former, reason } = kept;
+    let reason = ElectionReason::from_name(&reason)
+        .ok_or(RecordError::Unknown { what: "reason", name: reason })?;
+    Ok(Election { epoch, master, former, reason })
 }
 
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
 
-    pub(in crate::election) fn record() -> GroupRecord {
+    pub(in crate::election) fn example() -> GroupRecord {
         let run = RunIdentity { store_id: "s".into(), open_count: 3, incarnation: "i".into() };
         let known = ReplicaIdentity {
             address: "127.0.0.1:10911".into(),
@@ -166,15 +114,15 @@ pub(super) mod tests {
 
     #[test]
     fn a_record_comes_back() {
-        let text = serde_json::to_string(&RecordJson::from(&record())).expect("JSON");
-        let json: RecordJson = serde_json::from_str(&text).expect("JSON");
-        assert_eq!(GroupRecord::try_from(json).expect("a record"), record());
+        let text = serde_json::to_string(&kept(&example())).expect("JSON");
+        let json: ElectionRecord = serde_json::from_str(&text).expect("JSON");
+        assert_eq!(record(json).expect("a record"), example());
     }
 
     #[test]
     fn what_a_newer_operator_wrote_is_refused() {
-        let json = RecordJson { phase: "Moonlit".into(), ..RecordJson::from(&record()) };
-        let error = GroupRecord::try_from(json).expect_err("unknown").to_string();
+        let json = ElectionRecord { phase: "Moonlit".into(), ..kept(&example()) };
+        let error = record(json).expect_err("unknown").to_string();
         assert_eq!(error, "it has the unknown phase `Moonlit`: a newer operator wrote it");
     }
 }

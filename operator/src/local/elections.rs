@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::plan::{Plan, ProcessSpec};
 use super::report::say;
-use crate::election::{Endpoint, EndpointConfig, FileStore, Group, GroupView};
+use crate::election::{Authority, Endpoint, EndpointConfig, FileStore, Group, GroupId, GroupView};
 
 /// Connections of brokers and of people.
 const CONNECTIONS_MAX: usize = 1024;
@@ -50,6 +50,7 @@ impl Elections {
                 peers: vec![plan.controller.to_string()],
                 broker_version: env!("CARGO_PKG_VERSION").to_owned(),
                 connections_max: CONNECTIONS_MAX,
+                authority: Authority::Everybody,
             };
             self.endpoint = Some(Endpoint::start(config, RemotingMetrics::default())?);
         }
@@ -73,7 +74,7 @@ impl Elections {
         self.shutdown.spawn("election news", tell(name.to_owned(), group.clone()));
         group.lead(true).await;
         if let Some(endpoint) = &self.endpoint {
-            endpoint.add(name.to_owned(), group.clone());
+            endpoint.add(GroupId::local(name), group.clone());
         }
         self.groups.insert(name.to_owned(), group);
     }

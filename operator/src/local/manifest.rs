@@ -98,7 +98,7 @@ fn cluster(document: &Value) -> Result<RocketMQCluster, Vec<Problem>> {
     }
     let cluster: RocketMQCluster = serde_json::from_value(document.clone())
         .map_err(|error| vec![Problem { field: KIND.to_owned(), message: error.to_string() }])?;
-    let problems = crds::local_problems(&cluster);
+    let problems = crds::problems(&cluster);
     if problems.is_empty() { Ok(cluster) } else { Err(problems) }
 }
 

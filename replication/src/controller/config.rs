@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::{Millis, ReplicaId, Rules};
 
 /// From the resource, and the constants of detection.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct ControllerConfig {
     /// Replicas that the spec wants. All of them have to register before the first election, and
     /// before a lost record is made anew.
