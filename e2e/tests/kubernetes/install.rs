@@ -34,7 +34,7 @@ spec:
 /// Wrong specs, made by replacing a piece of the right one, and what the refusal must say.
 const WRONG: [(&str, &str, &str); 9] = [
     ("groups: 1", "groups: 0", "spec.brokers.groups"),
-    ("groups: 1", "groups: 1\n    replicas: 2", "spec.brokers.replicas"),
+    ("groups: 1", "groups: 1\n    replicas: 6", "spec.brokers.replicas"),
     ("groups: 1", "grups: 1", "grups"),
     ("groups: 1", "groups: 1\n    flush: Sometimes", "spec.brokers.flush"),
     ("size: 1Gi", "size: much", "spec.brokers.storage.size"),
