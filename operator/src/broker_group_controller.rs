@@ -60,13 +60,8 @@ async fn steps(group: &BrokerGroup, context: &Context) -> Result<Action, Error> 
     let applied = match validate::validate(group, &fetched) {
         Err(problems) => apply::Outcome::Invalid(problems),
         Ok(valid) => {
-            apply::apply(
-                group,
-                build::build(&valid, &context.controller_address),
-                &fetched,
-                context,
-            )
-            .await?
+            let objects = build::build(&valid, &context.controller_address);
+            Box::pin(apply::apply(group, objects, &fetched, context)).await?
         }
     };
     status::update(group, &fetched, &applied, context).await

@@ -165,7 +165,7 @@ impl GroupElections {
         };
         let (leads, views, until) = (self.leads.subscribe(), group.view().clone(), stop.clone());
         self.shutdown.spawn("master service", async move {
-            until.run_until_cancelled(service.keep(leads, views)).await;
+            until.run_until_cancelled(Box::pin(service.keep(leads, views))).await;
         });
         self.endpoint.add(id.clone(), group.clone());
         self.groups.lock().insert(id.clone(), Running { group: group.clone(), config, stop });

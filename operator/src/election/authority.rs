@@ -174,7 +174,7 @@ fn identity(review: &TokenReview) -> Result<PodIdentity, Denied> {
 mod tests {
     use super::*;
 
-    fn review(status: serde_json::Value) -> Result<PodIdentity, String> {
+    fn review(status: &serde_json::Value) -> Result<PodIdentity, String> {
         let review = serde_json::json!({"spec": {}, "status": status});
         identity(&serde_json::from_value(review).expect("a review")).map_err(|e| e.to_string())
     }
@@ -189,7 +189,7 @@ mod tests {
                 "extra": {"authentication.kubernetes.io/pod-name": ["orders-0-1"]},
             },
         });
-        let identity = review(good.clone()).expect("good");
+        let identity = review(&good).expect("good");
         assert_eq!((identity.namespace.as_str(), identity.pod.as_str()), ("mq", "orders-0-1"));
         for (pointer, value, says) in [
             ("/authenticated", serde_json::json!(false), "it is not known"),
@@ -199,7 +199,7 @@ mod tests {
         ] {
             let mut bad = good.clone();
             *bad.pointer_mut(pointer).expect("there") = value;
-            let error = review(bad).expect_err(pointer);
+            let error = review(&bad).expect_err(pointer);
             assert!(error.contains(says), "{error}");
         }
     }
