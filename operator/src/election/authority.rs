@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use protocol::command::RemotingCommand;
 use replication::ReplicaId;
 use sha2::{Digest as _, Sha256};
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 /// Field of a request with the token.
 const TOKEN_FIELD: &str = "token";
@@ -23,6 +23,8 @@ const TOKEN_FIELD: &str = "token";
 pub const AUDIENCE: &str = "rocketmq-operator";
 /// The API server is asked about a token again after this time.
 const REVIEW_AGAIN: Duration = Duration::from_secs(60);
+/// The API server has this long to answer.
+const REVIEW_LIMIT: Duration = Duration::from_secs(1);
 /// Tokens that are remembered; beyond that all are forgotten.
 const TOKENS_MAX: usize = 10_000;
 /// What the API server says of the pod to which a token belongs.
@@ -125,7 +127,8 @@ impl PodTokens {
 
     async fn identity(&self, token: &str) -> Result<PodIdentity, Denied> {
         let hash: [u8; 32] = Sha256::digest(token.as_bytes()).into();
-        if let Some((identity, at)) = self.known.lock().get(&hash)
+        let known = self.known.lock().get(&hash).cloned();
+        if let Some((identity, at)) = &known
             && at.elapsed() < REVIEW_AGAIN
         {
             return Ok(identity.clone());
@@ -137,15 +140,26 @@ impl PodTokens {
             },
             ..TokenReview::default()
         };
-        let answer = self.api.create(&PostParams::default(), &review).await;
-        let answer = answer.map_err(|error| Denied::NoAnswer(error.to_string()))?;
-        let identity = identity(&answer)?;
+        let identity = match (self.review(&review).await, known) {
+            (Ok(answer), _) => identity(&answer)?,
+            // A broker must not look dead because the API server does.
+            (Err(Denied::NoAnswer(_)), Some((identity, _))) => identity,
+            (Err(denied), _) => return Err(denied),
+        };
         let mut known = self.known.lock();
         if known.len() >= TOKENS_MAX {
             known.clear();
         }
         known.insert(hash, (identity.clone(), Instant::now()));
         Ok(identity)
+    }
+
+    async fn review(&self, review: &TokenReview) -> Result<TokenReview, Denied> {
+        let params = PostParams::default();
+        match timeout(REVIEW_LIMIT, self.api.create(&params, review)).await {
+            Ok(answer) => answer.map_err(|error| Denied::NoAnswer(error.to_string())),
+            Err(_) => Err(Denied::NoAnswer(format!("no answer within {REVIEW_LIMIT:?}"))),
+        }
     }
 }
 
@@ -173,10 +187,39 @@ fn identity(review: &TokenReview) -> Result<PodIdentity, Denied> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::mock::MockApi;
 
     fn review(status: &serde_json::Value) -> Result<PodIdentity, String> {
         let review = serde_json::json!({"spec": {}, "status": status});
         identity(&serde_json::from_value(review).expect("a review")).map_err(|e| e.to_string())
+    }
+
+    #[tokio::test]
+    async fn a_known_pod_stays_known_while_the_api_server_is_away() {
+        let path = || "/apis/authentication.k8s.io/v1/tokenreviews".to_owned();
+        let (client, api) = MockApi::new();
+        let user = serde_json::json!({
+            "username": "system:serviceaccount:mq:orders-rocketmq",
+            "extra": {POD_NAME: ["orders-0-1"]},
+        });
+        let status =
+            serde_json::json!({"authenticated": true, "audiences": [AUDIENCE], "user": user});
+        let review = serde_json::json!({"spec": {}, "metadata": {}, "status": status});
+        let played = api.play(vec![
+            ("POST", path(), 201, review),
+            ("POST", path(), 500, serde_json::Value::Null),
+            ("POST", path(), 500, serde_json::Value::Null),
+        ]);
+        let tokens = PodTokens::new(client);
+        let first = tokens.identity("token").await.expect("the API server knows it");
+        assert_eq!(tokens.identity("token").await.expect("it is not asked again"), first);
+        for (_, at) in tokens.known.lock().values_mut() {
+            *at = at.checked_sub(REVIEW_AGAIN).expect("this machine runs longer than that");
+        }
+        assert_eq!(tokens.identity("token").await.expect("it was known"), first);
+        let error = tokens.identity("another").await.expect_err("it was never known");
+        assert!(matches!(error, Denied::NoAnswer(_)), "{error}");
+        played.await.expect("the exchanges");
     }
 
     #[test]
