@@ -71,7 +71,9 @@ pub(crate) async fn run(broker: Arc<Broker>, server: Arc<Server<BrokerProcessor>
     while has_shared_address(&broker) {
         let is_master = broker.role.is_master();
         if was_master && !is_master {
-            say(&broker, &server).await;
+            let (broker, server) = (Arc::clone(&broker), Arc::clone(&server));
+            // Beside this loop, which must see what comes next.
+            tokio::spawn(async move { say(&broker, &server).await });
         }
         was_master = is_master;
         if roles.changed().await.is_err() {
@@ -82,6 +84,10 @@ pub(crate) async fn run(broker: Arc<Broker>, server: Arc<Server<BrokerProcessor>
 
 async fn say(broker: &Broker, server: &Server<BrokerProcessor>) {
     sleep(FORWARD_TIME).await;
+    if broker.role.is_master() {
+        // It is again: they are where they should be.
+        return;
+    }
     broker.farewell.say();
     // Those who wait for messages ask again.
     broker.hold.wake_all();

@@ -10,9 +10,9 @@ use protocol::data_version::DataVersion;
 use protocol::subscription::SubscriptionGroupConfig;
 use protocol::topic_name;
 
-use crate::clock::now_ms;
 use crate::json_file::{JsonFile, LoadTableError, SaveError};
 use crate::metadata_log::{MetadataLog, TableChange};
+use crate::table_version::TableVersion;
 
 /// Groups that are made without an administrator at most.
 const GROUPS_MAX: usize = 200_000;
@@ -33,11 +33,10 @@ const SYSTEM_GROUPS: [(&str, bool); 8] = [
 
 #[derive(Default)]
 struct State {
-    data_version: DataVersion,
+    version: TableVersion,
     groups: BTreeMap<String, Arc<SubscriptionGroupConfig>>,
     /// Group to topic to bits of what is forbidden.
     forbidden: BTreeMap<String, BTreeMap<String, i32>>,
-    log: Arc<MetadataLog>,
 }
 
 impl State {
@@ -45,13 +44,8 @@ impl State {
     fn put(&mut self, config: SubscriptionGroupConfig) -> Arc<SubscriptionGroupConfig> {
         let config = Arc::new(config);
         self.groups.insert(config.group_name.clone(), Arc::clone(&config));
-        self.changed(TableChange::Group(config.as_ref().clone()));
+        self.version.changed(TableChange::Group(config.as_ref().clone()));
         config
-    }
-
-    fn changed(&mut self, change: TableChange) {
-        self.data_version = self.log.next_version(self.data_version);
-        self.log.write(self.data_version, change);
     }
 
     fn remove(&mut self, group: &str) -> bool {
@@ -70,7 +64,7 @@ impl State {
     fn table(&self) -> SubscriptionGroupWrapper {
         let groups = self.groups.iter();
         SubscriptionGroupWrapper {
-            data_version: self.data_version,
+            data_version: self.version.current(),
             forbidden_table: self.forbidden.clone(),
             subscription_group_table: groups
                 .map(|(name, config)| (name.clone(), config.as_ref().clone()))
@@ -98,7 +92,7 @@ impl GroupTable {
         let loaded: SubscriptionGroupWrapper = file.load()?;
         let groups = loaded.subscription_group_table.into_iter();
         let mut state = State {
-            data_version: loaded.data_version,
+            version: TableVersion::new(loaded.data_version),
             forbidden: loaded.forbidden_table,
             groups: groups
                 .map(|(name, config)| {
@@ -106,7 +100,6 @@ impl GroupTable {
                     (name, Arc::new(config))
                 })
                 .collect(),
-            log: Arc::default(),
         };
         for (name, may_broadcast) in SYSTEM_GROUPS {
             if !state.groups.contains_key(name) {
@@ -170,23 +163,22 @@ impl GroupTable {
         let mut state = self.state.write();
         let was_there = state.remove(group);
         if was_there {
-            state.changed(TableChange::GroupRemoved(group.to_owned()));
+            state.version.changed(TableChange::GroupRemoved(group.to_owned()));
         }
         was_there
     }
 
     /// Changes from now on go to this log.
     pub(crate) fn set_log(&self, log: &Arc<MetadataLog>) {
-        self.state.write().log = Arc::clone(log);
+        self.state.write().version.set_log(log);
     }
 
     /// Takes a change over from the log if it is newer than what is known; whether it was.
     pub(crate) fn apply(&self, data_version: DataVersion, change: TableChange) -> bool {
         let mut state = self.state.write();
-        if data_version <= state.data_version {
+        if !state.version.take(data_version) {
             return false;
         }
-        state.data_version = data_version;
         match change {
             TableChange::Group(config) => {
                 state.groups.insert(config.group_name.clone(), Arc::new(config));
@@ -204,12 +196,7 @@ impl GroupTable {
 
     /// Versions from now on are those of the master of this epoch.
     pub(crate) fn begin_epoch(&self, epoch: i64) {
-        let mut state = self.state.write();
-        state.data_version = state.data_version.begin_epoch(epoch, now_ms());
-    }
-
-    pub(crate) fn data_version(&self) -> DataVersion {
-        self.state.read().data_version
+        self.state.write().version.begin_epoch(epoch);
     }
 
     /// Takes over the table of the master; whether anything is different now.
@@ -221,10 +208,13 @@ impl GroupTable {
         });
         let groups: BTreeMap<_, _> = named.collect();
         let mut state = self.state.write();
-        let is_same = state.data_version == table.data_version
+        let before = state.version.current();
+        if !state.version.replace(table.data_version) {
+            return false;
+        }
+        let is_same = before == table.data_version
             && state.forbidden == table.forbidden_table
             && state.groups == groups;
-        state.data_version = table.data_version;
         state.forbidden = table.forbidden_table;
         state.groups = groups;
         !is_same
@@ -242,7 +232,7 @@ impl GroupTable {
         let mut state = self.state.write();
         state.set_read_forbidden(group, topic, is_forbidden);
         let (group, topic) = (group.to_owned(), topic.to_owned());
-        state.changed(TableChange::ReadForbidden { group, topic, is_forbidden });
+        state.version.changed(TableChange::ReadForbidden { group, topic, is_forbidden });
     }
 }
 

@@ -39,6 +39,7 @@ mod replication_driver;
 mod schedule;
 mod server;
 mod slave_sync;
+mod table_version;
 mod throughput;
 mod topic;
 mod topic_attribute;

@@ -79,13 +79,15 @@ impl MetadataLog {
         let _ = self.broker.set(broker);
     }
 
-    /// The version of a table after a change that is made here: on a slave the same as before, so
-    /// that what the master says is always newer.
-    pub(crate) fn next_version(&self, before: DataVersion) -> DataVersion {
-        match self.broker.get().and_then(Weak::upgrade) {
-            Some(broker) if !broker.role.is_master() => before,
-            _ => before.next(now_ms()),
-        }
+    /// Whether this broker is of an elected group.
+    pub(crate) fn is_started(&self) -> bool {
+        self.broker.get().is_some()
+    }
+
+    /// Whether changes are another broker's to make.
+    pub(crate) fn is_slave(&self) -> bool {
+        let broker = self.broker.get().and_then(Weak::upgrade);
+        broker.is_some_and(|broker| !broker.role.is_master())
     }
 
     /// Writes a change, unless this broker is not master; then it is the master's. Called while

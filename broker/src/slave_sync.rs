@@ -231,9 +231,7 @@ impl Sync {
         let total = total.ok().and_then(|header| header.total_topic_num);
         check_complete(table.topic_config_table.len(), total)?;
         self.check_master(master)?;
-        // Changes that came in the log meanwhile are newer.
-        let is_older = table.data_version < self.broker.topics.data_version();
-        if (is_older && self.broker.replication.is_some()) || !self.broker.topics.replace(table) {
+        if !self.broker.topics.replace(table) {
             return Ok(());
         }
         self.broker.blocking(|broker| broker.topics.save()).await?;
@@ -248,10 +246,6 @@ impl Sync {
         let total = total.ok().and_then(|header| header.total_group_num);
         check_complete(table.subscription_group_table.len(), total)?;
         self.check_master(master)?;
-        let is_older = table.data_version < self.broker.groups.data_version();
-        if is_older && self.broker.replication.is_some() {
-            return Ok(());
-        }
         if self.broker.groups.replace(table) {
             self.broker.blocking(|broker| broker.groups.save()).await?;
         }

@@ -11,10 +11,10 @@ use protocol::topic_config::TopicConfig;
 use protocol::{perm, topic_name};
 use store::MessageStore;
 
-use crate::clock::now_ms;
 use crate::config::BrokerConfig;
 use crate::json_file::{JsonFile, LoadTableError, SaveError};
 use crate::metadata_log::{MetadataLog, TableChange};
+use crate::table_version::TableVersion;
 use crate::topic_attribute::{self, AttributeError, Change};
 
 /// Topics that are made without an administrator at most.
@@ -28,9 +28,8 @@ const REVIVE_QUEUES: i32 = 8;
 
 #[derive(Default)]
 struct State {
-    data_version: DataVersion,
+    version: TableVersion,
     topics: BTreeMap<String, Arc<TopicConfig>>,
-    log: Arc<MetadataLog>,
 }
 
 impl State {
@@ -38,16 +37,14 @@ impl State {
     fn put(&mut self, config: TopicConfig) -> Arc<TopicConfig> {
         let config = Arc::new(config);
         self.topics.insert(config.topic_name.clone(), Arc::clone(&config));
-        self.data_version = self.log.next_version(self.data_version);
-        self.log.write(self.data_version, TableChange::Topic(config.as_ref().clone()));
+        self.version.changed(TableChange::Topic(config.as_ref().clone()));
         config
     }
 
     fn remove(&mut self, topic: &str) -> bool {
         let was_there = self.topics.remove(topic).is_some();
         if was_there {
-            self.data_version = self.log.next_version(self.data_version);
-            self.log.write(self.data_version, TableChange::TopicRemoved(topic.to_owned()));
+            self.version.changed(TableChange::TopicRemoved(topic.to_owned()));
         }
         was_there
     }
@@ -55,7 +52,7 @@ impl State {
     fn table(&self) -> TopicConfigTable {
         let topics = self.topics.iter();
         TopicConfigTable {
-            data_version: self.data_version,
+            data_version: self.version.current(),
             topic_config_table: topics
                 .map(|(name, config)| (name.clone(), config.as_ref().clone()))
                 .collect(),
@@ -84,13 +81,12 @@ impl TopicTable {
         let loaded: TopicConfigTable = file.load()?;
         let topics = loaded.topic_config_table.into_iter();
         let mut state = State {
-            data_version: loaded.data_version,
+            version: TableVersion::new(loaded.data_version),
             topics: topics
                 .map(|(name, config)| {
                     (name.clone(), Arc::new(TopicConfig { topic_name: name, ..config }))
                 })
                 .collect(),
-            log: Arc::default(),
         };
         let mut system = BTreeSet::new();
         for topic in system_topics(config) {
@@ -121,13 +117,12 @@ impl TopicTable {
     }
 
     pub(crate) fn data_version(&self) -> DataVersion {
-        self.state.read().data_version
+        self.state.read().version.current()
     }
 
     /// A new version of the unchanged table, when what is registered depends on more than it.
     pub(crate) fn next_version(&self) {
-        let mut state = self.state.write();
-        state.data_version = state.log.next_version(state.data_version);
+        self.state.write().version.renew();
     }
 
     /// The topics that the broker needs for itself.
@@ -227,23 +222,26 @@ impl TopicTable {
                 topics.entry(name.clone()).or_insert_with(|| Arc::clone(config));
             }
         }
-        let is_same = state.data_version == table.data_version && state.topics == topics;
-        (state.data_version, state.topics) = (table.data_version, topics);
+        let before = state.version.current();
+        if !state.version.replace(table.data_version) {
+            return false;
+        }
+        let is_same = before == table.data_version && state.topics == topics;
+        state.topics = topics;
         !is_same
     }
 
     /// Changes from now on go to this log.
     pub(crate) fn set_log(&self, log: &Arc<MetadataLog>) {
-        self.state.write().log = Arc::clone(log);
+        self.state.write().version.set_log(log);
     }
 
     /// Takes a change over from the log if it is newer than what is known; whether it was.
     pub(crate) fn apply(&self, data_version: DataVersion, change: TableChange) -> bool {
         let mut state = self.state.write();
-        if data_version <= state.data_version {
+        if !state.version.take(data_version) {
             return false;
         }
-        state.data_version = data_version;
         match change {
             TableChange::Topic(config) => {
                 state.topics.insert(config.topic_name.clone(), Arc::new(config));
@@ -260,8 +258,7 @@ impl TopicTable {
 
     /// Versions from now on are those of the master of this epoch.
     pub(crate) fn begin_epoch(&self, epoch: i64) {
-        let mut state = self.state.write();
-        state.data_version = state.data_version.begin_epoch(epoch, now_ms());
+        self.state.write().version.begin_epoch(epoch);
     }
 
     /// Makes known what the log has messages of and this table lacks: a slave that becomes master

@@ -13,7 +13,7 @@ use protocol::header::HeaderError;
 use protocol::header::controller::{
     AlterSyncStateSetRequestHeader, ElectMasterRequestHeader, FreezeMasterRequestHeader,
     FreezeMasterResponseHeader, GetReplicaInfoRequestHeader, MasterHeader,
-    RegisterReplicaRequestHeader, ReplicaHeader, ReplicaHeartbeatRequestHeader,
+    RegisterReplicaRequestHeader, ReplicaHeader, ReplicaHeartbeatRequestHeader, TOKEN_FIELD,
     UnfreezeMasterRequestHeader,
 };
 use protocol::json::{self, JsonError};
@@ -34,8 +34,6 @@ use tokio_util::sync::CancellationToken;
 use super::ReplicationDriver;
 use crate::config;
 
-/// Field with what proves who asks.
-const TOKEN_FIELD: &str = "token";
 /// Between two looks at the names of controllers.
 const FIND_INTERVAL: Duration = Duration::from_secs(2);
 /// Between two heartbeats.

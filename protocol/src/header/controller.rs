@@ -6,6 +6,9 @@
 
 use super::header;
 
+/// Field of a broker's request with what proves who it is, where a controller asks for that.
+pub const TOKEN_FIELD: &str = "token";
+
 header! {
     /// What a replica says of itself, in `CONTROLLER_REGISTER_BROKER` and `BROKER_HEARTBEAT`,
     /// beside the header of the request.
