@@ -16,20 +16,21 @@ use crate::watch::{self, Scope};
 use crds::BrokerGroup;
 use daemon::shutdown::Shutdown;
 use futures::StreamExt as _;
-use futures::stream::select_all;
+use futures::future::join_all;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::api::discovery::v1::{
     Endpoint as SliceEndpoint, EndpointConditions, EndpointPort, EndpointSlice,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::api::{ListParams, Patch, PatchParams};
+use kube::core::DeserializeGuard;
 use kube::runtime::{WatchStreamExt as _, watcher};
 use kube::{Api, Client, Resource as _, ResourceExt};
 use parking_lot::Mutex;
 use remoting::RemotingMetrics;
 use replication::{ControllerConfig, ReplicaId};
 use serde_json::json;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,6 +42,9 @@ use tokio_util::sync::CancellationToken;
 const CONNECTIONS_MAX: usize = 4_096;
 /// Pause before another try to tell Kubernetes who is master.
 const RETRY_PAUSE: Duration = Duration::from_secs(1);
+
+/// One that cannot be read must not hide the others.
+type Guarded = DeserializeGuard<BrokerGroup>;
 
 struct Running {
     group: Group,
@@ -96,20 +100,40 @@ impl GroupElections {
 
     /// Follows the BrokerGroups of these scopes for as long as it is polled.
     pub async fn run(self: Arc<Self>, scopes: Vec<Scope>) {
-        let streams = scopes.iter().map(|scope| {
-            let api: Api<BrokerGroup> = scope.api(&self.client);
-            watcher(api, watch::all()).default_backoff().boxed()
-        });
-        let mut events = select_all(streams);
+        join_all(scopes.iter().map(|scope| self.follow(scope))).await;
+    }
+
+    async fn follow(self: &Arc<Self>, scope: &Scope) {
+        let api: Api<Guarded> = scope.api(&self.client);
+        let mut events = watcher(api, watch::all()).default_backoff().boxed();
+        // Those of a list that is being read: what is not among them was deleted unseen.
+        let mut listed = BTreeSet::new();
         while let Some(event) = events.next().await {
             match event {
-                Ok(watcher::Event::Apply(group) | watcher::Event::InitApply(group)) => {
-                    self.applied(&group).await;
+                Ok(watcher::Event::Init) => listed.clear(),
+                Ok(watcher::Event::InitApply(group)) => {
+                    listed.insert(id_of(&group));
+                    self.seen(&group).await;
                 }
+                Ok(watcher::Event::InitDone) => self.keep_only(scope, &listed),
+                Ok(watcher::Event::Apply(group)) => self.seen(&group).await,
                 Ok(watcher::Event::Delete(group)) => self.removed(&id_of(&group)),
-                Ok(watcher::Event::Init | watcher::Event::InitDone) => {}
                 Err(error) => tracing::debug!(%error, "BrokerGroups cannot be watched"),
             }
+        }
+    }
+
+    /// A resource that cannot be read, about which its controller tells people, stays as it was.
+    async fn seen(self: &Arc<Self>, group: &Guarded) {
+        if let Ok(group) = &group.0 {
+            self.applied(group).await;
+        }
+    }
+
+    fn keep_only(&self, scope: &Scope, listed: &BTreeSet<GroupId>) {
+        let known: Vec<_> = self.groups.lock().keys().cloned().collect();
+        for id in known.iter().filter(|id| scope.has(&id.namespace) && !listed.contains(id)) {
+            self.removed(id);
         }
     }
 
@@ -208,7 +232,7 @@ impl GroupElections {
     }
 }
 
-fn id_of(group: &BrokerGroup) -> GroupId {
+fn id_of(group: &impl ResourceExt) -> GroupId {
     GroupId { namespace: group.namespace().unwrap_or_default(), name: group.name_any() }
 }
 
@@ -238,18 +262,18 @@ impl MasterService {
         mut leads: channel::Receiver<bool>,
         mut views: channel::Receiver<GroupView>,
     ) {
-        let mut told = 0;
         loop {
             let leading = *leads.borrow_and_update();
             let view = views.borrow_and_update().clone();
             if leading && let Some(master) = view.record.master {
-                if let Err(error) = self.point_to(master).await {
-                    tracing::warn!(group = self.id.name, %error, "the Service is not changed yet");
-                    sleep(RETRY_PAUSE).await;
-                    views.mark_changed();
-                } else if told != view.record.master_epoch {
-                    told = view.record.master_epoch;
-                    self.tell(&view).await;
+                match self.point_to(master).await {
+                    Ok(true) => self.tell(&view).await,
+                    Ok(false) => {}
+                    Err(error) => {
+                        tracing::warn!(group = self.id.name, %error, "the Service stays for now");
+                        sleep(RETRY_PAUSE).await;
+                        views.mark_changed();
+                    }
                 }
             }
             tokio::select! {
@@ -270,7 +294,8 @@ impl MasterService {
         format!("{}-{}", self.id.name, id - 1)
     }
 
-    async fn point_to(&self, master: ReplicaId) -> Result<(), Error> {
+    /// Whether the Service led elsewhere before.
+    async fn point_to(&self, master: ReplicaId) -> Result<bool, Error> {
         let pods: Api<Pod> = Api::namespaced(self.client.clone(), &self.id.namespace);
         let name = self.pod(master);
         let pod = pods.get(&name).await.map_err(Error::api("get", format!("Pod {name}")))?;
@@ -283,12 +308,16 @@ impl MasterService {
         let what = describe(&wanted);
         let slice = wanted.name_any();
         let has = slices.get_opt(&slice).await.map_err(Error::api("get", &what))?;
-        if has.is_none_or(|has| has.endpoints != wanted.endpoints || has.ports != wanted.ports) {
+        let leads_there =
+            |has: EndpointSlice| has.endpoints == wanted.endpoints && has.ports == wanted.ports;
+        let is_other = !has.is_some_and(leads_there);
+        if is_other {
             let params = PatchParams::apply(label::FIELD_MANAGER).force();
             let applied = slices.patch(&slice, &params, &Patch::Apply(&wanted)).await;
             applied.map_err(Error::api("apply", &what))?;
         }
-        self.label(&pods, &name).await
+        self.label(&pods, &name).await?;
+        Ok(is_other)
     }
 
     /// Says at each pod whether it is master, for people and their selectors.

@@ -31,6 +31,14 @@ impl Scope {
         if scopes.is_empty() { vec![Self::All] } else { scopes }
     }
 
+    /// Whether the objects of a namespace are in this scope.
+    pub fn has(&self, namespace: &str) -> bool {
+        match self {
+            Self::All => true,
+            Self::Namespace(named) => named == namespace,
+        }
+    }
+
     /// The objects of a kind in this scope.
     pub fn api<K>(&self, client: &Client) -> Api<K>
     where

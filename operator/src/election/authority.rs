@@ -13,12 +13,11 @@ use kube::api::PostParams;
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use protocol::command::RemotingCommand;
+use protocol::header::controller::TOKEN_FIELD;
 use replication::ReplicaId;
 use sha2::{Digest as _, Sha256};
 use tokio::time::{Instant, timeout};
 
-/// Field of a request with the token.
-const TOKEN_FIELD: &str = "token";
 /// For whom the token is made.
 pub const AUDIENCE: &str = "rocketmq-operator";
 /// The API server is asked about a token again after this time.
@@ -80,17 +79,16 @@ pub enum Authority {
 }
 
 impl Authority {
-    /// The group for whose replica `id` a request may speak; for any replica without one.
+    /// The group for whose replica `id` a request may speak.
     pub(super) async fn replica(
         &self,
         request: &RemotingCommand,
         name: &str,
-        id: Option<ReplicaId>,
+        id: ReplicaId,
     ) -> Result<GroupId, Denied> {
         let Self::Pods(tokens) = self else { return Ok(GroupId::local(name)) };
         let token = request.ext_fields.get(TOKEN_FIELD).ok_or(Denied::NoToken)?;
         let PodIdentity { namespace, pod } = tokens.identity(token).await?;
-        let id = id.unwrap_or_default();
         if pod != format!("{name}-{}", id - 1) {
             return Err(Denied::Other { pod, group: name.to_owned(), id });
         }

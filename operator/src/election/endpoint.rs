@@ -200,12 +200,12 @@ impl EndpointProcessor {
         groups.get(id).cloned().ok_or_else(|| RequestError::NoGroup(id.name.clone()))
     }
 
-    /// The group of a request that only a replica of it may make: `id`, or any without one.
+    /// The group of a request that only its replica `id` may make.
     async fn own_group(
         &self,
         request: &RemotingCommand,
         name: &str,
-        id: Option<ReplicaId>,
+        id: ReplicaId,
     ) -> Result<(GroupId, Group), RequestError> {
         let group = self.config.authority.replica(request, name, id).await?;
         Ok((group.clone(), self.get(&group)?))
@@ -232,7 +232,7 @@ impl EndpointProcessor {
     async fn heartbeat(&self, context: &Context, request: &RemotingCommand) -> Answer {
         let (header, replica): (_, ReplicaHeader) = (request.header()?, request.header()?);
         let (name, id) = (&replica.broker_name, replica.broker_id);
-        let (group_id, group) = self.own_group(request, name, Some(id)).await?;
+        let (group_id, group) = self.own_group(request, name, id).await?;
         self.speaks(context, group_id, id);
         let heartbeat = request::heartbeat(header, replica, &self.config.broker_version);
         group.heartbeat(heartbeat, context.channel.clone()).await;
@@ -243,7 +243,7 @@ impl EndpointProcessor {
         let header: RegisterReplicaRequestHeader = request.header()?;
         let replica: ReplicaHeader = request.header()?;
         let id = replica.broker_id;
-        let (group_id, group) = self.own_group(request, &replica.broker_name, Some(id)).await?;
+        let (group_id, group) = self.own_group(request, &replica.broker_name, id).await?;
         self.speaks(context, group_id, id);
         let replaces = request::replaced(&header);
         let registration = request::registration(replica, header.broker_address);
@@ -255,7 +255,7 @@ impl EndpointProcessor {
     async fn alter(&self, request: &RemotingCommand) -> Answer {
         let header: AlterSyncStateSetRequestHeader = request.header()?;
         let id = header.master_broker_id;
-        let (_, group) = self.own_group(request, &header.broker_name, Some(id)).await?;
+        let (_, group) = self.own_group(request, &header.broker_name, id).await?;
         let wanted = request::alteration(&header, &request.body)?;
         let record = group.ask(Question::Alter(wanted)).await?;
         let answer = request::role_answer(&RoleRecord::of(&record, header.master_broker_id));
@@ -269,11 +269,12 @@ impl EndpointProcessor {
         let name = &header.broker_name;
         // A broker that ends asks for a successor; everything else is for people.
         let is_own = header.hand_over && !header.designate_elect && !header.accept_loss;
-        let id = is_own.then_some(header.broker_id);
-        if id.is_none() {
+        let group = if is_own {
+            self.own_group(request, name, header.broker_id).await?.1
+        } else {
             self.config.authority.person()?;
-        }
-        let (_, group) = self.own_group(request, name, id).await?;
+            self.group(name)?
+        };
         let target = header.designate_elect.then_some(header.broker_id);
         let question = if header.accept_loss {
             Question::AcceptLoss(header.broker_id)
@@ -293,7 +294,7 @@ impl EndpointProcessor {
         let header: GetReplicaInfoRequestHeader = request.header()?;
         let (name, id) = (&header.broker_name, header.broker_id);
         let group = match id {
-            Some(id) => self.own_group(request, name, Some(id)).await?.1,
+            Some(id) => self.own_group(request, name, id).await?.1,
             None => self.group(name)?,
         };
         let record = group.ask(Question::Query).await?;
