@@ -73,11 +73,17 @@ impl Bed {
     }
 }
 
-fn told(report: &Report) -> String {
-    format!(
+/// Ends the flow once messages flow again with all brokers in sync; nothing may be lost.
+fn judged(bed: &Bed, flow: SendConsume) -> Result<Report> {
+    flow.wait_for_flow(LIMIT)?;
+    bed.wait_in_sync()?;
+    let report = flow.finish()?;
+    ensure!(report.lost == 0, "acknowledged messages were lost: {report:?}");
+    say(&format!(
         "  {} acknowledged, none lost, {} sends failed, {} twice, longest pause {:?}",
         report.acked, report.failed, report.duplicated, report.longest_pause
-    )
+    ));
+    Ok(report)
 }
 
 #[test]
@@ -110,10 +116,7 @@ fn killed(bed: &Bed) -> Result<()> {
         flow.wait_for_flow(LIMIT)?;
         bed.wait_in_sync()?;
     }
-    let report = flow.finish()?;
-    ensure!(report.lost == 0, "acknowledged messages were lost: {report:?}");
-    say(&told(&report));
-    Ok(())
+    judged(bed, flow).map(drop)
 }
 
 /// A topic that was made just before the master died is there after the failover, as it was made.
@@ -167,12 +170,7 @@ fn paused(bed: &Bed) -> Result<()> {
     let elected = wait_until("a new epoch", LIMIT, || Ok(bed.epoch()? > epoch));
     bed.local.signal(&program, Signal::CONT)?;
     elected?;
-    flow.wait_for_flow(LIMIT)?;
-    bed.wait_in_sync()?;
-    let report = flow.finish()?;
-    ensure!(report.lost == 0, "acknowledged messages were lost: {report:?}");
-    say(&told(&report));
-    Ok(())
+    judged(bed, flow).map(drop)
 }
 
 fn rolled(bed: &Bed) -> Result<()> {
@@ -186,13 +184,9 @@ fn rolled(bed: &Bed) -> Result<()> {
         let restarted = format!("restarting broker {GROUP}-{replica}");
         wait_until(&restarted, LIMIT, || Ok(bed.local.log().contains(&restarted)))?;
     }
-    bed.wait_in_sync()?;
-    flow.wait_for_flow(LIMIT)?;
-    let report = flow.finish()?;
-    ensure!(report.lost == 0, "acknowledged messages were lost: {report:?}");
+    let report = judged(bed, flow)?;
     ensure!(report.failed == 0, "sends failed in a planned restart: {report:?}");
     ensure!(bed.epoch()? > epoch, "the master was not handed over");
-    say(&told(&report));
     Ok(())
 }
 
@@ -214,10 +208,7 @@ fn moved(bed: &Bed) -> Result<()> {
         say(&format!("  electMaster says: {error:#}"));
     }
     wait_until("the other broker is master", LIMIT, || Ok(bed.master()? == other))?;
-    flow.wait_for_flow(LIMIT)?;
-    let report = flow.finish()?;
-    ensure!(report.lost == 0, "acknowledged messages were lost: {report:?}");
+    let report = judged(bed, flow)?;
     ensure!(report.failed == 0, "sends failed as {address} became master: {report:?}");
-    say(&told(&report));
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! A group of one broker gets two more, and its master is elected from then on: its pod is deleted
-//! in order, killed, restarted for a change and changed by a person, while messages flow.
+//! in order, killed, restarted for a change and changed by a person, and its node loses power,
+//! while messages flow.
 //!
 //! What is acknowledged must be there afterwards, and no send may fail when nothing but the master
 //! changes. Where pods are restarted failed sends are printed: a send fails after 3 s, which a pod
@@ -14,7 +15,7 @@ use e2e::process::wait_until;
 use e2e::{programs, say};
 use serde_json::{Value, json};
 
-use crate::bed::{Bed, NAMESPACE, POD_LIMIT, ROLL_LIMIT, condition};
+use crate::bed::{Bed, NAMESPACE, POD_LIMIT, ROLL_LIMIT, condition, text};
 
 const CLUSTER: &str = "trades";
 const GROUP: &str = "trades-0";
@@ -42,6 +43,7 @@ pub(crate) fn while_messages_flow(bed: &Bed) -> Result<()> {
     elected.planned("changing the configuration", "Rolled", || elected.roll())?;
     elected.promote()?;
     elected.killed()?;
+    elected.node_lost()?;
     elected.remove()
 }
 
@@ -191,6 +193,26 @@ impl Elected<'_> {
         flow.wait_for_flow(FLOW_LIMIT)?;
         let report = flow.finish()?;
         self.judge(&report)
+    }
+
+    fn node_lost(&self) -> Result<()> {
+        let Some(nodes) = self.bed.cluster.nodes() else {
+            say("nodes of this cluster cannot be made to fail: skipped");
+            return Ok(());
+        };
+        let (flow, epoch) = (self.flow_to_master("Powerless")?, self.epoch()?);
+        let pod = self.bed.cluster.get(NAMESPACE, &["pod", &self.master()?])?;
+        let node = text(&pod, "/spec/nodeName")?;
+        say(&format!("power failure of node {node}, which has the master"));
+        nodes.kill(node)?;
+        let elected = wait_until("another epoch", POD_LIMIT, || Ok(self.epoch()? > epoch));
+        let flows = flow.wait_for_flow(POD_LIMIT);
+        nodes.start(node)?;
+        elected?;
+        flows?;
+        self.bed.cluster.wait("default", &format!("node/{node}"), "condition=Ready", POD_LIMIT)?;
+        self.wait_settled(ROLL_LIMIT, 3)?;
+        self.judge(&flow.finish()?)
     }
 
     fn remove(&self) -> Result<()> {
