@@ -58,6 +58,8 @@ pub struct GroupElections {
     endpoint: Endpoint,
     groups: Mutex<BTreeMap<GroupId, Running>>,
     leads: channel::Sender<bool>,
+    /// Groups in which a person's wish is being carried out.
+    promoting: Mutex<BTreeSet<GroupId>>,
     events: Events,
     shutdown: Shutdown,
 }
@@ -83,8 +85,15 @@ impl GroupElections {
             authority: Authority::Pods(Arc::new(PodTokens::new(client.clone()))),
         };
         let endpoint = Endpoint::start(config, RemotingMetrics::default())?;
-        let (groups, leads) = (Mutex::default(), channel::Sender::new(false));
-        Ok(Arc::new(Self { client, endpoint, groups, leads, events, shutdown }))
+        Ok(Arc::new(Self {
+            client,
+            endpoint,
+            groups: Mutex::default(),
+            leads: channel::Sender::new(false),
+            promoting: Mutex::default(),
+            events,
+            shutdown,
+        }))
     }
 
     /// Whether this replica of the operator leads.
@@ -206,7 +215,9 @@ impl GroupElections {
     /// Moves the mastership where a person says, and takes the wish off.
     fn promote(self: &Arc<Self>, resource: &BrokerGroup, group: Group) {
         let Some(wish) = resource.annotations().get(label::PROMOTE) else { return };
-        if !*self.leads.borrow() {
+        let id = id_of(resource);
+        // The resource changes while the mastership moves, and is seen again with the wish.
+        if !*self.leads.borrow() || !self.promoting.lock().insert(id.clone()) {
             return;
         }
         let (elections, resource, wish) = (Arc::clone(self), resource.clone(), wish.clone());
@@ -214,6 +225,9 @@ impl GroupElections {
             let number = wish.rsplit('-').next().and_then(|pod| pod.parse::<ReplicaId>().ok());
             let note = match number {
                 None => format!("{} must name a pod, not {wish:?}", label::PROMOTE),
+                Some(pod) if group.view().borrow().record.master == Some(pod + 1) => {
+                    format!("{wish} is master already")
+                }
                 Some(pod) => match group.hand_over(Some(pod + 1)).await {
                     Ok(_) => format!("{wish} is master, as {} says", label::PROMOTE),
                     Err(refusal) => format!("{wish} cannot become master: {refusal:?}"),
@@ -228,6 +242,7 @@ impl GroupElections {
             if let Err(error) = patched {
                 tracing::warn!(%error, name, "the annotation cannot be taken off");
             }
+            elections.promoting.lock().remove(&id);
         });
     }
 }

@@ -183,6 +183,9 @@ impl Elected<'_> {
         let report = flow.finish()?;
         self.judge(&report)?;
         ensure!(report.failed == 0, "sends failed as another became master: {report:?}");
+        let events = self.bed.cluster.list(NAMESPACE, &["events"])?;
+        let told: Vec<_> = events.iter().filter(|event| event["reason"] == "Promoted").collect();
+        ensure!(told.len() == 1, "people are told more than once: {told:?}");
         Ok(())
     }
 
